@@ -1,0 +1,36 @@
+# How everything of ours is compiled: C++20, warnings as errors, ccache and mold where they are installed.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+# -O2 and no contraction: sums and optimizer steps must round the same way in every build.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
+
+find_program(TESON_CCACHE ccache)
+if(TESON_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
+      CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TESON_CCACHE})
+endif()
+find_program(TESON_MOLD mold)
+if(TESON_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_library(teson_compile INTERFACE)
+add_library(teson::compile ALIAS teson_compile)
+target_include_directories(teson_compile INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(teson_compile INTERFACE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor
+    -Wno-missing-field-initializers -ffp-contract=off -fno-omit-frame-pointer)
+if(TESON_SANITIZE)
+  add_compile_options(-fsanitize=${TESON_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${TESON_SANITIZE})
+  if(TESON_SANITIZE MATCHES "thread")
+    add_compile_options(-Wno-tsan)
+  endif()
+endif()

@@ -1,0 +1,42 @@
+# teson::torch: libtorch's own headers and libraries, and nothing else of its folder.
+# The wheel's include folder also carries fmt, protobuf and pybind11, which would shadow the system's; so we include a
+# folder of links to the four that are libtorch.
+set(torch_dir ${TESON_TORCH_DIR})
+if(NOT torch_dir)
+  file(GLOB candidates ${CMAKE_SOURCE_DIR}/build/venv/lib/python3*/site-packages/torch)
+  list(LENGTH candidates found)
+  if(found)
+    list(GET candidates 0 torch_dir)
+  endif()
+endif()
+if(NOT torch_dir OR NOT EXISTS ${torch_dir}/include/ATen/ATen.h)
+  message(FATAL_ERROR "libtorch was not found (looked in '${torch_dir}'). Run `make setup`, or set TESON_TORCH_DIR to a torch "
+      "folder that holds include/ and lib/, or build the runtime half alone with -DTESON_WITH_TORCH=OFF.")
+endif()
+get_filename_component(torch_dir ${torch_dir} ABSOLUTE)
+message(STATUS "libtorch: ${torch_dir}")
+
+set(torch_include ${CMAKE_BINARY_DIR}/torch_include)
+file(MAKE_DIRECTORY ${torch_include})
+foreach(part ATen c10 torch caffe2)
+  if(EXISTS ${torch_dir}/include/${part})
+    file(CREATE_LINK ${torch_dir}/include/${part} ${torch_include}/${part} SYMBOLIC)
+  endif()
+endforeach()
+
+find_library(TESON_TORCH_CPU torch_cpu PATHS ${torch_dir}/lib NO_DEFAULT_PATH REQUIRED)
+find_library(TESON_C10 c10 PATHS ${torch_dir}/lib NO_DEFAULT_PATH REQUIRED)
+find_library(TESON_TORCH torch PATHS ${torch_dir}/lib NO_DEFAULT_PATH REQUIRED)
+add_library(teson_torch INTERFACE)
+add_library(teson::torch ALIAS teson_torch)
+target_include_directories(teson_torch SYSTEM INTERFACE ${torch_include} ${torch_include}/torch/csrc/api/include)
+target_link_libraries(teson_torch INTERFACE ${TESON_TORCH} ${TESON_TORCH_CPU} ${TESON_C10} Threads::Threads)
+target_link_options(teson_torch INTERFACE -Wl,-rpath,${torch_dir}/lib)
+# GPU builds of libtorch register their kernels from libraries that nothing names: keep them loaded.
+foreach(backend torch_cuda c10_cuda torch_hip c10_hip)
+  find_library(TESON_${backend} ${backend} PATHS ${torch_dir}/lib NO_DEFAULT_PATH)
+  if(TESON_${backend})
+    target_link_libraries(teson_torch INTERFACE -Wl,--no-as-needed ${TESON_${backend}} -Wl,--as-needed)
+    message(STATUS "libtorch has ${backend}")
+  endif()
+endforeach()

@@ -1,6 +1,7 @@
 # teson_folder(NAME DEPENDS targets… PRIVATE targets… TEST_DEPENDS targets… [TORCH])
 #   One library teson_NAME from every .cpp of the folder that is not a test, one program teson_NAME_test from every *_test.cpp.
-#   TORCH: compiled against libtorch with its precompiled header.
+#   TORCH: of the half that uses libtorch; its tests carry no debug information. No precompiled header: loading one that holds
+#   ATen/ATen.h costs 5 s a source, as much as the narrow includes that replace it (ATen/core/Tensor.h and ATen/ops/NAME.h).
 function(teson_folder name)
   cmake_parse_arguments(ARG "TORCH" "" "DEPENDS;PRIVATE;TEST_DEPENDS;EXTRA_SOURCES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
@@ -24,6 +25,9 @@ function(teson_folder name)
     target_link_libraries(teson_${name}_test PRIVATE teson_${name} ${ARG_PRIVATE} ${ARG_TEST_DEPENDS} teson::compile teson::test_main)
     target_include_directories(teson_${name}_test SYSTEM PRIVATE ${TESON_RAPIDCHECK_INCLUDE})
     target_link_libraries(teson_${name}_test PRIVATE ${TESON_RAPIDCHECK_LIBRARY})
+    if(ARG_TORCH)
+      target_compile_options(teson_${name}_test PRIVATE -g0)
+    endif()
     if(TESON_UNITY)
       set_target_properties(teson_${name}_test PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
     endif()

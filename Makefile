@@ -1,0 +1,40 @@
+# Thin targets over the CMake presets and tools/. `make help` lists them.
+PRESET ?= release
+JOBS ?= $(shell nproc)
+BUILD = build/$(PRESET)
+CONFIGURE = $(if $(TESON_TORCH_DIR),-DTESON_TORCH_DIR=$(TESON_TORCH_DIR)) $(CMAKE_ARGS)
+.PHONY: help setup build train test check format bench soak clean
+.DEFAULT_GOAL := help
+
+help: ## lists these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## installs what is missing: Debian packages, the torch wheel under build/venv
+	@tools/setup
+
+build: setup ## builds everything into build/release
+	@cmake --preset $(PRESET) $(CONFIGURE) >build/configure.log || { cat build/configure.log; exit 1; }
+	@cmake --build $(BUILD) -j $(JOBS)
+
+train: build ## trains a small model on English text, kills one of its own workers, goes on
+	@tools/corpus build/corpus
+	@$(BUILD)/bin/teson train configs/first_light.toml --inject kill:replica=1,step=150
+
+test: build ## builds and runs every quick test
+	@ctest --test-dir $(BUILD) -LE soak -j $(JOBS) --output-on-failure --no-tests=error
+
+check: build ## format, clang-tidy, headers alone, sanitizers: the long check before a change lands
+	@tools/check $(PRESET)
+
+format: ## formats all C++ in place
+	@tools/setup --check-tools
+	@git ls-files -co --exclude-standard '*.h' '*.cpp' | xargs build/venv/bin/clang-format -i
+
+bench: build ## runs every benchmark; keeps build/bench/*.jsonl and prints a table
+	@tools/bench $(BUILD)/bin build/bench
+
+soak: build ## runs the long tests: many injected failures
+	@ctest --test-dir $(BUILD) -L soak --output-on-failure --no-tests=error
+
+clean: ## removes builds; keeps the virtual environment and the corpus
+	@find build -mindepth 1 -maxdepth 1 ! -name venv ! -name corpus -exec rm -rf {} +

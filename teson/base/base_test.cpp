@@ -1,7 +1,7 @@
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <filesystem>
+
+#include <gtest/gtest.h>
 
 #include "teson/base/clock.h"
 #include "teson/base/error.h"
@@ -72,8 +72,10 @@ TEST(Random, mean_and_variance_of_normal_are_zero_and_one) {
 TEST(Random, below_is_uniform) {
   CounterRandom random({11});
   int counts[6] = {};
-  for (int i = 0; i < 60000; ++i) ++counts[random.below(6)];
-  for (const int count : counts) EXPECT_NEAR(count, 10000, 500);
+  for (int i = 0; i < 60000; ++i)
+    ++counts[random.below(6)];
+  for (const int count : counts)
+    EXPECT_NEAR(count, 10000, 500);
 }
 
 class FileTest : public testing::Test {

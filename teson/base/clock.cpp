@@ -2,7 +2,9 @@
 
 namespace teson {
 
-Instant SystemClock::now() const { return std::chrono::steady_clock::now(); }
+Instant SystemClock::now() const {
+  return std::chrono::steady_clock::now();
+}
 
 std::int64_t SystemClock::wall_ns() const {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(

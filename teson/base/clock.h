@@ -6,7 +6,8 @@
 namespace teson {
 
 using Duration = std::chrono::nanoseconds;
-/// An instant of the machine's monotonic clock, in nanoseconds. Comparable between processes of one host (CLOCK_MONOTONIC).
+/// An instant of the machine's monotonic clock, in nanoseconds. Comparable between processes of one
+/// host (CLOCK_MONOTONIC).
 using Instant = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 /// Time, handed down from main so that a whole cluster can run on simulated time. Threads: any.
@@ -36,7 +37,11 @@ class ManualClock final : public Clock {
   Instant now_{};
 };
 
-inline double to_ms(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
-inline double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+inline double to_ms(Duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+inline double to_seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 }  // namespace teson

@@ -29,7 +29,9 @@ Error Error::in(std::string_view context) const {
   return Error{kind, std::string(context) + ": " + message};
 }
 
-std::string Error::describe() const { return std::string(to_string(kind)) + ": " + message; }
+std::string Error::describe() const {
+  return std::string(to_string(kind)) + ": " + message;
+}
 
 namespace {
 

@@ -43,9 +43,12 @@ using Failure = tl::unexpected<Error>;
 inline Failure fail(ErrorKind kind, std::string message) {
   return Failure(Error{kind, std::move(message)});
 }
-inline Failure fail(Error error) { return Failure(std::move(error)); }
+inline Failure fail(Error error) {
+  return Failure(std::move(error));
+}
 
-/// A failed system call as an Error: "open '/x/y': No such file or directory". ENOSPC and its like name what to do.
+/// A failed system call as an Error: "open '/x/y': No such file or directory". ENOSPC and its like
+/// name what to do.
 Failure fail_errno(std::string_view what, int error_number);
 
 }  // namespace teson
@@ -54,15 +57,15 @@ Failure fail_errno(std::string_view what, int error_number);
 #define TESON_CONCAT(a, b) TESON_CONCAT_(a, b)
 
 /// `TESON_TRY(auto file, open_file(path));` returns the error, or goes on with the value.
-#define TESON_TRY(declaration, ...)                                       \
-  auto TESON_CONCAT(result_, __LINE__) = (__VA_ARGS__);                    \
-  if (!TESON_CONCAT(result_, __LINE__))                                    \
+#define TESON_TRY(declaration, ...)                                              \
+  auto TESON_CONCAT(result_, __LINE__) = (__VA_ARGS__);                          \
+  if (!TESON_CONCAT(result_, __LINE__))                                          \
     return ::teson::Failure(std::move(TESON_CONCAT(result_, __LINE__)).error()); \
   declaration = std::move(*TESON_CONCAT(result_, __LINE__))
 
 /// The same for Result<void>.
-#define TESON_TRY_VOID(...)                                                          \
-  do {                                                                               \
-    if (auto teson_result = (__VA_ARGS__); !teson_result)                            \
-      return ::teson::Failure(std::move(teson_result).error());                      \
+#define TESON_TRY_VOID(...)                                     \
+  do {                                                          \
+    if (auto teson_result = (__VA_ARGS__); !teson_result)       \
+      return ::teson::Failure(std::move(teson_result).error()); \
   } while (false)

@@ -1,15 +1,14 @@
 #include "teson/base/file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <cstdio>
 
-#include "teson/base/random.h"
-
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "teson/base/random.h"
 
 namespace teson {
 namespace fs = std::filesystem;
@@ -34,8 +33,8 @@ Result<std::string> read_file(const fs::path& path, std::size_t bytes_max) {
     if (got < 0) return fail_errno(fmt::format("read '{}'", path.string()), errno);
     contents.append(buffer, static_cast<std::size_t>(got));
     if (contents.size() > bytes_max) {
-      return fail(ErrorKind::invalid,
-                  fmt::format("'{}' is larger than the {} bytes expected here", path.string(), bytes_max));
+      return fail(ErrorKind::invalid, fmt::format("'{}' is larger than the {} bytes expected here",
+                                                  path.string(), bytes_max));
     }
   }
 }
@@ -51,7 +50,8 @@ Result<void> write_all(int fd, std::string_view data, const fs::path& path_for_e
 }
 
 Result<void> sync_folder(const fs::path& folder) {
-  TESON_TRY(const Fd fd, open_file(folder.empty() ? fs::path(".") : folder, O_RDONLY | O_DIRECTORY));
+  TESON_TRY(const Fd fd,
+            open_file(folder.empty() ? fs::path(".") : folder, O_RDONLY | O_DIRECTORY));
   if (::fsync(fd.get()) != 0) return fail_errno(fmt::format("fsync '{}'", folder.string()), errno);
   return {};
 }
@@ -61,9 +61,11 @@ Result<void> write_file_atomic(const fs::path& path, std::string_view data) {
   auto written = [&]() -> Result<void> {
     TESON_TRY(const Fd file, open_file(temporary, O_WRONLY | O_CREAT | O_EXCL));
     TESON_TRY_VOID(write_all(file.get(), data, temporary));
-    if (::fsync(file.get()) != 0) return fail_errno(fmt::format("fsync '{}'", temporary.string()), errno);
+    if (::fsync(file.get()) != 0)
+      return fail_errno(fmt::format("fsync '{}'", temporary.string()), errno);
     if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-      return fail_errno(fmt::format("rename '{}' to '{}'", temporary.string(), path.string()), errno);
+      return fail_errno(fmt::format("rename '{}' to '{}'", temporary.string(), path.string()),
+                        errno);
     }
     return {};
   }();
@@ -77,6 +79,11 @@ Result<void> write_file_atomic(const fs::path& path, std::string_view data) {
 Result<void> make_folders(const fs::path& path) {
   std::error_code code;
   fs::create_directories(path, code);
+  if (code.value() == ENOTDIR || code.value() == EEXIST) {
+    return fail(
+        ErrorKind::invalid,
+        fmt::format("'{}' cannot be made: a part of it exists and is not a folder", path.string()));
+  }
   if (code) return fail_errno(fmt::format("make folder '{}'", path.string()), code.value());
   if (!fs::is_directory(path, code)) {
     return fail(ErrorKind::invalid, fmt::format("'{}' exists and is not a folder", path.string()));
@@ -86,8 +93,9 @@ Result<void> make_folders(const fs::path& path) {
 
 Result<MappedFile> MappedFile::open(const fs::path& path) {
   TESON_TRY(const Fd file, open_file(path, O_RDONLY));
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return fail_errno(fmt::format("stat '{}'", path.string()), errno);
+  struct stat info{};
+  if (::fstat(file.get(), &info) != 0)
+    return fail_errno(fmt::format("stat '{}'", path.string()), errno);
   MappedFile mapped;
   mapped.size_ = static_cast<std::size_t>(info.st_size);
   if (mapped.size_ == 0) return mapped;

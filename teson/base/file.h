@@ -15,14 +15,17 @@ namespace teson {
 /// Opens with O_CLOEXEC; the error names the path.
 Result<Fd> open_file(const std::filesystem::path& path, int flags, unsigned mode = 0644);
 
-/// The whole file. Refuses one larger than `bytes_max` (invalid), so that a wrong path cannot fill the memory.
-Result<std::string> read_file(const std::filesystem::path& path, std::size_t bytes_max = 1ULL << 30);
+/// The whole file. Refuses one larger than `bytes_max` (invalid), so that a wrong path cannot fill
+/// the memory.
+Result<std::string> read_file(const std::filesystem::path& path,
+                              std::size_t bytes_max = 1ULL << 30);
 
 /// Writes all of `data` at the descriptor's position, over short writes and interrupts.
 Result<void> write_all(int fd, std::string_view data, const std::filesystem::path& path_for_errors);
 
-/// Replaces `path` in one step: a temporary file beside it, fsync, rename, fsync of the folder. A reader sees the old
-/// contents or the new ones; a crash leaves one or the other. On failure the temporary file is removed.
+/// Replaces `path` in one step: a temporary file beside it, fsync, rename, fsync of the folder. A
+/// reader sees the old contents or the new ones; a crash leaves one or the other. On failure the
+/// temporary file is removed.
 Result<void> write_file_atomic(const std::filesystem::path& path, std::string_view data);
 
 /// Makes a folder's entries durable.

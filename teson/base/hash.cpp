@@ -1,11 +1,10 @@
 #include "teson/base/hash.h"
 
+#include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <xxhash.h>
-
-#include <fmt/format.h>
 
 #include "teson/base/check.h"
 
@@ -37,14 +36,17 @@ void Sha256::update(std::span<const std::byte> data) {
   TESON_CHECK(EVP_DigestUpdate(context_->evp, data.data(), data.size()) == 1);
 }
 
-void Sha256::update(std::string_view data) { update(std::as_bytes(std::span(data))); }
+void Sha256::update(std::string_view data) {
+  update(std::as_bytes(std::span(data)));
+}
 
 std::string Sha256::finish() {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned size = 0;
   TESON_CHECK(EVP_DigestFinal_ex(context_->evp, digest, &size) == 1);
   std::string text;
-  for (unsigned i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
+  for (unsigned i = 0; i < size; ++i)
+    text += fmt::format("{:02x}", digest[i]);
   return text;
 }
 

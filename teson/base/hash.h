@@ -10,7 +10,8 @@
 
 namespace teson {
 
-/// XXH3, 64 bits: fast, for checksums and digests between machines that trust each other. Not for secrets.
+/// XXH3, 64 bits: fast, for checksums and digests between machines that trust each other. Not for
+/// secrets.
 std::uint64_t hash64(std::span<const std::byte> data, std::uint64_t seed = 0);
 std::uint64_t hash64(std::string_view data, std::uint64_t seed = 0);
 

@@ -1,10 +1,10 @@
 #include "teson/base/random.h"
 
-#include <sys/random.h>
-
 #include <cerrno>
 #include <cmath>
 #include <numbers>
+
+#include <sys/random.h>
 
 #include "teson/base/check.h"
 
@@ -50,7 +50,9 @@ std::uint64_t CounterRandom::below(std::uint64_t bound) {
   return static_cast<std::uint64_t>(product >> 64);
 }
 
-double CounterRandom::uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+double CounterRandom::uniform() {
+  return static_cast<double>(next() >> 11) * 0x1.0p-53;
+}
 
 double CounterRandom::normal() {
   const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));

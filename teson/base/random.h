@@ -5,11 +5,13 @@
 
 namespace teson {
 
-/// A well-mixed 64-bit value that is a pure function of its keys, in their order: for counter-based random numbers, keyed for
-/// instance by (seed, step, lane, microbatch). Mixing: the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+/// A well-mixed 64-bit value that is a pure function of its keys, in their order: for counter-based
+/// random numbers, keyed for instance by (seed, step, lane, microbatch). Mixing: the finalizer of
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 std::uint64_t mix(std::initializer_list<std::uint64_t> keys);
 
-/// A small generator whose whole state is one counter and one key; the same keys give the same numbers on every machine.
+/// A small generator whose whole state is one counter and one key; the same keys give the same
+/// numbers on every machine.
 class CounterRandom {
  public:
   explicit CounterRandom(std::initializer_list<std::uint64_t> keys) : key_(mix(keys)) {}

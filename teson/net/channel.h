@@ -1,0 +1,148 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "teson/base/clock.h"
+#include "teson/base/error.h"
+#include "teson/base/fd.h"
+#include "teson/net/address.h"
+#include "teson/net/handshake.h"
+#include "teson/net/loop.h"
+
+namespace teson::net {
+
+class Socket;
+
+/// Bytes with one owner, not zeroed when made: what a received payload lies in. Move-only.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::size_t size) : data_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
+
+  std::size_t size() const { return size_; }
+  std::span<std::byte> bytes() { return {data_.get(), size_}; }
+  std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_.get()), size_}; }
+
+ private:
+  std::unique_ptr<std::byte[]> data_;
+  std::size_t size_ = 0;
+};
+
+/// One message as it arrived. Kinds and epochs belong to whoever uses the channel.
+struct Message {
+  std::uint16_t kind = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t sequence = 0;  ///< 1, 2, … in each direction: a gap closes the channel
+  Buffer payload;
+};
+
+struct ChannelOptions {
+  /// job_id, purpose, secret and body; the role is set by the channel.
+  HandshakeOptions handshake;
+  /// From the connection to the peer's proof: a silent peer is dropped after it.
+  Duration handshake_deadline = std::chrono::seconds(5);
+  /// A larger message is refused by send, and closes the channel when a peer claims one.
+  std::size_t payload_bytes_max = std::size_t{1} << 30;
+  /// What may wait to be sent before send answers `overloaded`. One message is always taken if nothing waits.
+  std::size_t outgoing_bytes_max = std::size_t{256} << 20;
+  std::size_t outgoing_messages_max = 65536;
+};
+
+/// What a channel calls, always on the loop's thread, never two at once. Any may be empty.
+struct ChannelCallbacks {
+  /// The handshake has succeeded. Called first, once.
+  std::function<void()> on_open;
+  std::function<void(Message)> on_message;
+  /// The channel has ended, exactly once, and nothing is called after it. `disconnected`: the peer hung up or its process died (known at
+  /// once from the end of the stream); `timed_out`: no handshake in time; `invalid`: refused handshake or damaged frame;
+  /// `aborted`: close() was called here.
+  std::function<void(const Error&)> on_closed;
+};
+
+/// Whole messages, in order, over a connected stream socket (Unix, TCP or a socketpair), with the handshake before them and a checksum on
+/// each. An end of stream is reported at once, never hidden by a retry; there are no heartbeats: who needs them sends them.
+/// Ownership: the destructor closes. After it has returned no callback runs; called from another thread than the loop's it waits
+/// for one that is running, so do not hold a lock that callbacks take.
+class Channel {
+ public:
+  /// Connects, runs the handshake and returns the open channel. Blocks until `deadline` or until cancel_fd is readable: not for the
+  /// loop's thread. Nothing is delivered before start(). Errors as of net::connect and run_handshake.
+  static Result<std::unique_ptr<Channel>> connect(Loop& loop, const Address& address, ChannelOptions options, Instant deadline,
+                                                  int cancel_fd = -1);
+  /// The same over a socket that is connected already, such as one end of a socketpair. A secret is required.
+  static Result<std::unique_ptr<Channel>> open(Loop& loop, Fd fd, HandshakeRole role, ChannelOptions options, Instant deadline,
+                                               int cancel_fd = -1);
+  /// Takes over a connected stream socket, whose other end does the same with the other role. The handshake runs on the loop from start() on;
+  /// what is sent before it ends waits.
+  static std::unique_ptr<Channel> adopt(Loop& loop, Fd fd, HandshakeRole role, ChannelOptions options,
+                                        const Address& peer = {});
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  /// Begins to deliver. Once. Threads: any; callbacks may run before it returns.
+  void start(ChannelCallbacks callbacks);
+
+  /// Queues a message; it leaves in the order of the calls. Threads: any; allowed before start(). `overloaded`: a bound of the options is reached, nothing
+  /// was queued; `invalid`: larger than payload_bytes_max; else the error with which the channel has closed. Success means
+  /// queued, not received.
+  Result<void> send(std::uint16_t kind, std::string payload, std::uint64_t epoch = 0);
+  /// The same payload to many channels without copying it. It must not change any more.
+  Result<void> send(std::uint16_t kind, std::shared_ptr<const std::string> payload, std::uint64_t epoch = 0);
+  /// Waits until everything queued was handed to the kernel. `timed_out` at the deadline. Not for the loop's thread.
+  Result<void> flush(Instant deadline);
+  /// Ends the channel now; what was not yet handed to the kernel is lost. on_closed follows. Threads: any. Idempotent.
+  void close();
+
+  /// What the peer said in its handshake. Valid once open (connect has returned, on_open or on_accept was called).
+  const std::vector<std::byte>& peer_body() const;
+  /// Where the peer is, for messages to people; family none for a socketpair.
+  const Address& peer() const;
+  /// Bytes that wait to be sent. Threads: any.
+  std::size_t outgoing_bytes() const;
+
+ private:
+  friend class ChannelListener;
+  class State;
+  static Result<std::unique_ptr<Channel>> open_socket(Loop& loop, Socket socket, HandshakeRole role, ChannelOptions options,
+                                                      Instant deadline, int cancel_fd);
+  explicit Channel(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+struct ChannelListenerOptions {
+  ChannelOptions channel;
+  /// Connections whose handshake has not ended. One more drops the oldest of them.
+  std::size_t unauthenticated_max = 64;
+};
+
+/// Accepts channels at an address. Destructor: stops listening, drops unfinished handshakes, waits for a running callback (unless on the loop's
+/// thread). Accepted channels live on.
+class ChannelListener {
+ public:
+  /// `on_accept` runs on the loop's thread with each channel whose handshake has succeeded, not yet started: keep it and start() it, or drop it
+  /// to refuse. Strangers never reach it. Errors as of net::Listener::listen.
+  static Result<std::unique_ptr<ChannelListener>> listen(Loop& loop, const Address& address, ChannelListenerOptions options,
+                                                         std::function<void(std::unique_ptr<Channel>)> on_accept);
+  ~ChannelListener();
+  ChannelListener(const ChannelListener&) = delete;
+  ChannelListener& operator=(const ChannelListener&) = delete;
+
+  /// Where it listens; a port 0 has become a number.
+  const Address& address() const;
+
+ private:
+  class State;
+  explicit ChannelListener(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace teson::net

@@ -1,0 +1,141 @@
+// The sending half of a channel.
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "teson/net/channel_state.h"
+
+namespace teson::net {
+
+namespace {
+
+constexpr std::size_t messages_per_call_max = 64;
+/// What is written in one go before the loop, and other senders, get their turn.
+constexpr std::size_t write_turn_bytes = 4 << 20;
+
+}  // namespace
+
+Result<void> Channel::State::send(std::uint16_t kind, std::shared_ptr<const std::string> payload, std::uint64_t epoch) {
+  if (payload->size() > options_.payload_bytes_max) {
+    return fail(ErrorKind::invalid, fmt::format("expected a message of at most {} bytes, found {}; send it in parts",
+                                                options_.payload_bytes_max, payload->size()));
+  }
+  FrameHeader header{.kind = kind, .epoch = epoch, .payload_bytes = payload->size()};
+  header.payload_checksum = frame_checksum(std::as_bytes(std::span(*payload)));
+
+  std::lock_guard lock(mutex_);
+  if (closed_) return Failure(*closed_);
+  const std::size_t size = frame_header_bytes + payload->size();
+  if (!queue_.empty() &&
+      (queued_bytes_ + size > options_.outgoing_bytes_max || queue_.size() >= options_.outgoing_messages_max)) {
+    return fail(ErrorKind::overloaded,
+                fmt::format("{} bytes in {} messages already wait to be sent (at most {} bytes, {} messages); the receiver is too "
+                            "slow, try later", queued_bytes_, queue_.size(), options_.outgoing_bytes_max,
+                            options_.outgoing_messages_max));
+  }
+  header.sequence = ++sent_sequence_;
+  queue_.push_back({encode_frame_header(header), std::move(payload)});
+  queued_bytes_ += size;
+  if (!may_write_ || write_armed_) return {};
+  // An error here is not the channel's end yet: the peer's last words may still lie in the socket. The loop reads them.
+  if (!write_locked() || !queue_.empty()) arm_write_locked();
+  return {};
+}
+
+Result<void> Channel::State::write_locked() {
+  std::size_t turn = 0;
+  while (!queue_.empty() && turn < write_turn_bytes) {
+    std::array<iovec, 2 * messages_per_call_max> parts;
+    std::size_t count = 0;
+    std::size_t skip = front_sent_;
+    for (std::size_t i = 0; i < std::min(queue_.size(), messages_per_call_max); ++i) {
+      const auto add = [&](const void* data, std::size_t size) {
+        const std::size_t drop = std::min(skip, size);
+        skip -= drop;
+        if (size > drop) parts[count++] = {const_cast<char*>(static_cast<const char*>(data)) + drop, size - drop};
+      };
+      add(queue_[i].header.data(), queue_[i].header.size());
+      add(queue_[i].payload->data(), queue_[i].payload->size());
+    }
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = count;
+    const ssize_t sent = ::sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+      return fail_errno("sending", errno);
+    }
+    turn += static_cast<std::size_t>(sent);
+    std::size_t gone = front_sent_ + static_cast<std::size_t>(sent);
+    while (!queue_.empty() && gone >= queue_.front().size()) {
+      gone -= queue_.front().size();
+      queued_bytes_ -= queue_.front().size();
+      queue_.pop_front();
+    }
+    front_sent_ = gone;
+  }
+  if (queue_.empty()) drained_.notify_all();
+  return {};
+}
+
+void Channel::State::arm_write_locked() {
+  write_armed_ = true;
+  loop_.post([self = shared_from_this()] {
+    if (self->stage_ != Stage::open) return;
+    self->ensure_watch();
+    self->watch_.when_writable([state = self.get()] { state->write_ready(); });
+  });
+}
+
+void Channel::State::write_ready() {
+  const auto self = shared_from_this();
+  Result<void> written;
+  bool more = false;
+  {
+    std::lock_guard lock(mutex_);
+    written = write_locked();
+    more = !queue_.empty();
+    write_armed_ = more;
+  }
+  if (!written) {
+    // All that the peer said before it went is delivered first; reading normally finds the end itself.
+    read_from(options_.payload_bytes_max);
+    return finish({ErrorKind::disconnected, written.error().message});
+  }
+  if (more) watch_.when_writable([this] { write_ready(); });
+}
+
+Result<void> Channel::State::flush(Instant deadline) {
+  std::unique_lock lock(mutex_);
+  if (!drained_.wait_until(lock, deadline, [&] { return queue_.empty() || closed_; })) {
+    return fail(ErrorKind::timed_out, fmt::format("{} bytes still wait to be sent", queued_bytes_));
+  }
+  if (closed_) return Failure(*closed_);
+  return {};
+}
+
+void Channel::State::close() {
+  Error error{ErrorKind::aborted, "the channel was closed here"};
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = error;
+  }
+  drained_.notify_all();
+  loop_.post([self = shared_from_this(), error] { self->finish(error); });
+}
+
+std::size_t Channel::State::outgoing_bytes() const {
+  std::lock_guard lock(mutex_);
+  return queued_bytes_;
+}
+
+}  // namespace teson::net

@@ -1,0 +1,125 @@
+#include "teson/net/socket.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+namespace teson::net {
+namespace {
+
+constexpr std::int64_t poll_ms_max = 3'600'000;
+
+/// Rounded up, so that a wait does not end before its deadline.
+int poll_ms_until(Instant deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - SystemClock().now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, poll_ms_max));
+}
+
+Failure gone(const Address& peer, std::string_view what) {
+  return fail(ErrorKind::disconnected, fmt::format("{}: {}", peer.to_string(), what));
+}
+
+bool means_gone(int error_number) {
+  return error_number == EPIPE || error_number == ECONNRESET || error_number == ECONNABORTED ||
+         error_number == ETIMEDOUT || error_number == ENOTCONN || error_number == EHOSTUNREACH ||
+         error_number == ENETUNREACH;
+}
+
+Failure io_failure(const Address& peer, const char* call, int error_number) {
+  Error error = fail_errno(fmt::format("{}: {}", peer.to_string(), call), error_number).value();
+  if (means_gone(error_number)) error.kind = ErrorKind::disconnected;
+  return fail(std::move(error));
+}
+
+}  // namespace
+
+Socket::Socket(Fd fd, Address peer) : fd_(std::move(fd)), peer_(std::move(peer)) {
+  if (!fd_) return;
+  ::fcntl(fd_.get(), F_SETFL, ::fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
+  ::fcntl(fd_.get(), F_SETFD, FD_CLOEXEC);
+  if (peer_.family() == Address::Family::tcp) {
+    const int on = 1;
+    ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  }
+}
+
+Result<std::size_t> Socket::send_some(std::span<const std::byte> data) {
+  while (true) {
+    const ssize_t sent = ::send(fd_.get(), data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return static_cast<std::size_t>(sent);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
+    if (errno != EINTR) return io_failure(peer_, "send", errno);
+  }
+}
+
+Result<std::size_t> Socket::receive_some(std::span<std::byte> data) {
+  while (true) {
+    const ssize_t received = ::recv(fd_.get(), data.data(), data.size(), MSG_DONTWAIT);
+    if (received > 0 || data.empty())
+      return static_cast<std::size_t>(std::max<ssize_t>(received, 0));
+    if (received == 0) return gone(peer_, "the peer closed the connection");
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
+    if (errno != EINTR) return io_failure(peer_, "receive", errno);
+  }
+}
+
+Result<void> Socket::send_all(std::span<const std::byte> data, Instant deadline, int cancel_fd) {
+  while (!data.empty()) {
+    TESON_TRY(const std::size_t sent, send_some(data));
+    data = data.subspan(sent);
+    if (sent == 0) {
+      if (auto ready = wait_for(fd(), POLLOUT, deadline, cancel_fd); !ready)
+        return fail(ready.error().in(peer_.to_string()));
+    }
+  }
+  return {};
+}
+
+Result<void> Socket::receive_all(std::span<std::byte> data, Instant deadline, int cancel_fd) {
+  while (!data.empty()) {
+    TESON_TRY(const std::size_t received, receive_some(data));
+    data = data.subspan(received);
+    if (received == 0) {
+      if (auto ready = wait_for(fd(), POLLIN, deadline, cancel_fd); !ready)
+        return fail(ready.error().in(peer_.to_string()));
+    }
+  }
+  return {};
+}
+
+Result<PeerCredentials> peer_credentials(const Socket& socket) {
+  if (socket.peer().family() != Address::Family::unix_socket) {
+    return fail(ErrorKind::invalid, fmt::format("{}: only a Unix socket knows its peer's user",
+                                                socket.peer().to_string()));
+  }
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  if (::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    return io_failure(socket.peer(), "reading the peer's credentials", errno);
+  }
+  return PeerCredentials{credentials.pid, credentials.uid};
+}
+
+Result<void> wait_for(int fd, short events, Instant deadline, int cancel_fd) {
+  while (true) {
+    pollfd waits[2] = {{fd, events, 0}, {cancel_fd, POLLIN, 0}};
+    const int wait_ms = poll_ms_until(deadline);
+    const int ready = ::poll(waits, 2, wait_ms);
+    if (ready < 0 && errno != EINTR) return fail_errno("poll", errno);
+    if (ready > 0 && waits[1].revents != 0)
+      return fail(ErrorKind::aborted, "the wait was cancelled");
+    if (ready > 0) return {};
+    if (wait_ms == 0)
+      return fail(ErrorKind::timed_out, "no answer from the peer before the deadline");
+  }
+}
+
+}  // namespace teson::net

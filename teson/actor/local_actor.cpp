@@ -1,0 +1,93 @@
+#include "teson/actor/local_actor.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "teson/actor/wire.h"
+
+namespace teson::actor::detail {
+
+LocalActor::LocalActor(std::string name, MailboxLimits limits, Make make, Hooks hooks)
+    : name_(std::move(name)), limits_(limits), hooks_(std::move(hooks)) {
+  thread_ = std::thread([this, make = std::move(make)] { run(make); });
+}
+
+LocalActor::~LocalActor() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  arrived_.notify_one();
+  thread_.join();
+}
+
+Result<void> LocalActor::push(Envelope envelope) {
+  {
+    std::lock_guard lock(mutex_);
+    const std::size_t size = envelope.buffer.size();
+    if (!mailbox_.empty() && (mailbox_.size() >= limits_.messages_max || mailbox_bytes_ + size > limits_.bytes_max)) {
+      return fail(ErrorKind::overloaded,
+                  fmt::format("the mailbox of actor '{}' is full: {} messages, {} bytes (at most {} and {}); try later", name_,
+                              mailbox_.size(), mailbox_bytes_, limits_.messages_max, limits_.bytes_max));
+    }
+    mailbox_bytes_ += size;
+    mailbox_.push_back(std::move(envelope));
+  }
+  arrived_.notify_one();
+  return {};
+}
+
+void LocalActor::run(const Make& make) {
+  pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
+  auto made = guarded(make);
+  std::unique_ptr<Behaviour> behaviour;
+  if (made) {
+    behaviour = std::move(*made);
+    if (hooks_.constructed) hooks_.constructed({});
+  } else {
+    const Error error = std::move(made).error().in("starting actor '" + name_ + "'");
+    if (hooks_.constructed) hooks_.constructed(Failure(error));
+    die(error);
+  }
+  while (true) {
+    std::unique_lock lock(mutex_);
+    arrived_.wait(lock, [&] { return stopping_ || !mailbox_.empty(); });
+    if (stopping_) return;
+    Envelope envelope = std::move(mailbox_.front());
+    mailbox_.pop_front();
+    mailbox_bytes_ -= envelope.buffer.size();
+    lock.unlock();
+    handle(std::move(envelope), behaviour.get());
+    // A dead actor's state goes at once, its address stays to say why.
+    if (dead_) behaviour.reset();
+  }
+}
+
+void LocalActor::handle(Envelope envelope, Behaviour* behaviour) {
+  std::string reply(reply_header_bytes, '\0');
+  std::optional<Error> error;
+  if (dead_) {
+    error = Error{ErrorKind::disconnected, fmt::format("actor '{}' has ended: {}", name_, dead_->describe())};
+    net::encode_to(reply, Result<void>(Failure(*error)));
+  } else if (envelope.endpoint.interface != behaviour->interface()) {
+    error = interface_mismatch(name_, behaviour->interface(), envelope.endpoint.interface);
+    net::encode_to(reply, Result<void>(Failure(*error)));
+  } else {
+    error = behaviour->handle(envelope.endpoint.index, envelope.buffer.bytes().subspan(envelope.arguments_from), reply);
+  }
+  if (envelope.call != 0) {
+    hooks_.reply(envelope.from, envelope.call, std::move(reply));
+  } else if (error && !dead_) {
+    die(*error);
+  }
+}
+
+void LocalActor::die(const Error& error) {
+  dead_ = error;
+  hooks_.failed(error);
+}
+
+}  // namespace teson::actor::detail

@@ -1,0 +1,73 @@
+#pragma once
+
+// The insides of a ProcMesh; not for use outside actor/.
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "teson/actor/pending.h"
+#include "teson/actor/proc_mesh.h"
+#include "teson/actor/proc_options.h"
+#include "teson/actor/remote_proc.h"
+#include "teson/actor/runtime.h"
+#include "teson/actor/shape.h"
+#include "teson/net/loop.h"
+
+namespace teson::actor::detail {
+
+class MeshState : public std::enable_shared_from_this<MeshState> {
+ public:
+  MeshState(Runtime& runtime, Shape shape, ProcOptions options);
+  ~MeshState();
+
+  const Shape& shape() const { return shape_; }
+  Result<void> start_all();
+  std::shared_ptr<RemoteProc> proc(std::size_t rank) const;
+
+  Targets spawn(SpawnRequest request, std::string arguments);
+  Result<void> wait_attached(Instant deadline) const;
+  void on_failure(std::function<void(const ProcExit&)> handler);
+  Result<void> replace(std::size_t rank);
+  void replace_after(std::size_t rank, Duration delay, std::function<void(const Result<void>&)> done);
+  /// Ends all processes; from then on nothing of the runtime is used.
+  void stop();
+
+  BegunCall begin(const std::vector<std::size_t>& ranks, Duration deadline) const;
+  Result<void> send_cast(const std::vector<std::size_t>& ranks, std::string payload) const;
+
+ private:
+  /// What must be spawned again in a replacement.
+  struct Recipe {
+    SpawnRequest request;
+    std::string arguments;
+  };
+  Result<std::shared_ptr<RemoteProc>> start(std::size_t rank, std::uint64_t incarnation);
+  void wake() const;
+  void replace_dead(std::size_t rank, const std::function<void(const Result<void>&)>& done);
+  void ended(const ProcExit& exit);
+  void tell(const ProcExit& exit);
+  static void send_recipe(RemoteProc& proc, const Recipe& recipe);
+
+  Runtime& runtime_;
+  const Shape shape_;
+  const ProcOptions options_;
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::vector<std::shared_ptr<RemoteProc>> procs_;
+  std::vector<Recipe> recipes_;
+  std::function<void(const ProcExit&)> on_failure_;
+  std::vector<ProcExit> untold_;  ///< failures before there was a handler
+  std::map<std::size_t, net::Timer> delayed_;
+  bool stopped_ = false;
+  std::mutex replace_mutex_;  ///< one replacement at a time
+};
+
+}  // namespace teson::actor::detail

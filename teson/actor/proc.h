@@ -1,0 +1,115 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "teson/actor/actor.h"
+#include "teson/actor/actor_ref.h"
+#include "teson/actor/endpoints.h"
+#include "teson/actor/local_actor.h"
+#include "teson/actor/node.h"
+#include "teson/actor/proc_options.h"
+#include "teson/actor/shape.h"
+#include "teson/base/error.h"
+#include "teson/net/loop.h"
+
+namespace teson::actor {
+
+/// Where a process stands in the mesh it was started for.
+struct ProcContext {
+  std::size_t rank = 0;
+  std::size_t size = 1;
+  std::uint64_t incarnation = 0;  ///< 0: the first process of this rank; each replacement counts one up
+  Shape shape;
+  std::string mesh;  ///< its name
+
+  /// Where it lies along a dimension of the mesh. `invalid` if there is none of that name.
+  Result<std::size_t> coordinate(std::string_view dimension) const { return shape.coordinate(rank, dimension); }
+};
+
+/// Why a process should end.
+enum class StopReason : std::uint8_t { asked, parent_gone };
+
+struct AttachOptions {
+  Duration call_deadline = std::chrono::seconds(60);  ///< of calls that do not say within()
+  MailboxLimits mailbox;
+  Duration handshake_deadline = std::chrono::seconds(10);
+};
+
+/// The child's side of a ProcMesh. In main, before other threads:
+///
+///     TESON_TRY(auto proc, actor::Proc::attach());
+///     proc->serve<Worker>([](const actor::ProcContext& context, std::string greeting) { return std::make_unique<WorkerActor>(…); });
+///     proc->start();
+///     … own work on own threads …
+///     proc->wait();       // then leave main
+///
+/// When the parent is gone, wait() returns and whatever user threads still do is cut off after the mesh's orphan_grace: the process ends hard, with
+/// exit code orphan_exit_code. Usually the kernel has killed it before. Threads: any, once started.
+class Proc {
+ public:
+  static constexpr int orphan_exit_code = 113;
+
+  /// Whether this process was started by a ProcMesh.
+  static bool is_child();
+  /// Joins the mesh that this process was started for. `invalid` if it was started otherwise, or by another build of this library; `disconnected` if the parent is gone
+  /// already. What the parent passed in the environment is removed from it.
+  static Result<std::unique_ptr<Proc>> attach(AttachOptions options = {});
+  /// Ends the actors (waiting for running handlers), then the connection.
+  ~Proc();
+  Proc(const Proc&) = delete;
+  Proc& operator=(const Proc&) = delete;
+
+  const ProcContext& context() const;
+  net::Loop& loop();
+
+  /// Lets the parent spawn actors of class T here. `factory(const ProcContext&, arguments…)` gets T's spawn arguments and returns a unique_ptr to T or to a class
+  /// derived from it, or a Result of one; it runs on the new actor's thread. Before start().
+  template <typename T, typename F>
+  void serve(F factory) {
+    using Arguments = typename detail::SpawnArguments<T>::type;
+    node().serve(detail::hash_text(detail::class_name<T>()), interface_hash<T>(), std::string(detail::class_name<T>()),
+                 [factory = std::move(factory), context = context()](std::span<const std::byte> bytes) -> Result<std::unique_ptr<detail::Behaviour>> {
+                   TESON_TRY(auto arguments, net::decode<Arguments>(bytes));
+                   Result<std::unique_ptr<T>> made =
+                       std::apply([&](auto&... args) { return factory(context, std::move(args)...); }, arguments);
+                   if (!made) return Failure(std::move(made).error());
+                   return std::make_unique<detail::TypedBehaviour<T>>(std::move(*made));
+                 });
+  }
+
+  /// Begins to take messages. Once.
+  void start();
+  /// Waits until the parent asks this process to end, or is gone.
+  StopReason wait();
+  bool stopping() const;
+  /// Called once on the I/O thread when wait() would return; at once if it would now. Must be short.
+  void on_stop(std::function<void(StopReason)> function);
+
+  /// Makes `actor` an actor of this process, as System::host does.
+  template <typename T>
+  ActorRef<T> host(std::string name, std::unique_ptr<T> actor) {
+    detail::Node& own = node();
+    const std::uint64_t id = own.next_actor_id();
+    auto behaviour = std::make_shared<std::unique_ptr<detail::Behaviour>>(std::make_unique<detail::TypedBehaviour<T>>(std::move(actor)));
+    own.host(id, std::move(name), [behaviour]() -> Result<std::unique_ptr<detail::Behaviour>> { return std::move(*behaviour); }, {});
+    return {own.self(), id};
+  }
+  /// A reference made usable.
+  template <typename T>
+  Actor<T> actor(ActorRef<T> ref) {
+    return {node(), ref, call_deadline()};
+  }
+
+ private:
+  struct State;
+  explicit Proc(std::shared_ptr<State> state);
+  detail::Node& node();
+  Duration call_deadline() const;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace teson::actor

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <atomic>
+
+#include "teson/actor/node.h"
+#include "teson/actor/serial_thread.h"
+#include "teson/actor/system.h"
+#include "teson/net/loop.h"
+
+namespace teson::actor::detail {
+
+/// The insides of a System. The order of the members is that of their making; they end in the reverse one.
+struct Runtime {
+  explicit Runtime(SystemOptions system_options);
+
+  SystemOptions options;
+  net::Loop loop{"teson-io"};
+  /// Children are started here: the parent-death signal follows this thread, which lives as long as the System.
+  SerialThread starter{"teson-spawn"};
+  SerialThread supervision{"teson-superv"};
+  Node node;
+  std::atomic<std::uint64_t> next_proc{1};  ///< 0 is this process
+  std::atomic<int> meshes{0};
+};
+
+}  // namespace teson::actor::detail

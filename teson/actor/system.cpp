@@ -1,0 +1,51 @@
+#include "teson/actor/system.h"
+
+#include <utility>
+
+#include "teson/actor/mesh_state.h"
+#include "teson/actor/runtime.h"
+#include "teson/base/check.h"
+#include "teson/base/log.h"
+
+namespace teson::actor {
+
+namespace detail {
+
+Runtime::Runtime(SystemOptions system_options)
+    : options(std::move(system_options)),
+      node(0, 1, options.mailbox,
+           {.actor_failed =
+                [this](const ActorFailure& failure) {
+                  supervision.post([this, failure] {
+                    if (options.on_actor_failure) return options.on_actor_failure(failure);
+                    log_error("actor", "actor '{}' of {} has ended: {}", failure.name, failure.where, failure.error.describe());
+                  });
+                },
+            .stop_asked = {}}) {}
+
+}  // namespace detail
+
+System::System(SystemOptions options) : runtime_(std::make_unique<detail::Runtime>(std::move(options))) {}
+
+System::~System() {
+  TESON_CHECK(runtime_->meshes.load() == 0 && "a ProcMesh must go before its System");
+  runtime_->node.close();
+  runtime_->supervision.stop();
+  runtime_->loop.stop();
+}
+
+net::Loop& System::loop() { return runtime_->loop; }
+detail::Node& System::node() { return runtime_->node; }
+Duration System::call_deadline() const { return runtime_->options.call_deadline; }
+
+Host this_host(System& system) { return Host(system); }
+
+Result<ProcMesh> Host::spawn_procs(const Shape& shape, ProcOptions options) {
+  auto state = std::make_shared<detail::MeshState>(*system_->runtime_, shape, std::move(options));
+  // From here on the mesh ends what was started.
+  ProcMesh mesh(state);
+  TESON_TRY_VOID(state->start_all());
+  return mesh;
+}
+
+}  // namespace teson::actor

@@ -1,0 +1,125 @@
+// child.cpp MODE: what the tests of actor/ start.
+//   serve         attaches and serves; ends when asked
+//   stubborn      the same, but ignores being asked, and SIGTERM
+//   hang          the same, but a thread of its own never ends, nor does main
+//   attached      attaches and does nothing more, for ever
+//   never_attach  sleeps
+//   leave         attaches, prints a line and leaves with 7
+//   parent PATH DEATH_SIGNAL MODE   starts two children of that mode, prints their process ids and waits
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "teson/actor/proc.h"
+#include "teson/actor/system.h"
+#include "teson/actor/testing/interfaces.h"
+
+namespace {
+
+using namespace teson;
+using namespace teson::actor;
+using namespace teson::actor::testing;
+
+class WorkerActor final : public Worker {
+ public:
+  WorkerActor(Proc& proc, std::string greeting) : proc_(proc), greeting_(std::move(greeting)) {}
+
+  int add(int value) override {
+    history_.push_back(value);
+    return sum_ += value;
+  }
+  std::vector<int> history() const override { return history_; }
+  std::vector<std::byte> echo(std::span<const std::byte> bytes) override { return {bytes.begin(), bytes.end()}; }
+  Result<int> refuse(const std::string& why) override { return fail(ErrorKind::overloaded, why); }
+  int throws() override { throw std::runtime_error("thrown on purpose"); }
+  void nap(int milliseconds) override { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+  void crash(Crash how) override {
+    std::fprintf(stderr, "about to crash\n");
+    if (how == Crash::segfault) ::raise(SIGSEGV);
+    if (how == Crash::abort) ::abort();
+    if (how == Crash::kill_self) ::kill(::getpid(), SIGKILL);
+    ::_exit(3);
+  }
+  Place place() override {
+    const auto& context = proc_.context();
+    std::uint64_t open = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      char target[256] = {};
+      // Those it has opened itself (epoll, timers) have no names that begin so.
+      if (::readlink(entry.path().c_str(), target, sizeof(target) - 1) > 0 && std::string_view(target).starts_with("/tmp/")) ++open;
+    }
+    return {context.rank, context.size, context.incarnation, context.coordinate("replica").value_or(99), ::getpid(), ::getpgrp(), open};
+  }
+  std::string greeting() override { return greeting_; }
+  Result<void> tell(const ActorRef<Listener>& listener, int count) override {
+    for (int i = 0; i < count; ++i) TESON_TRY_VOID(proc_.actor(listener).cast<&Listener::heard>(proc_.context().rank, i));
+    return {};
+  }
+  Result<int> ask(const ActorRef<Listener>& listener, int value) override {
+    return proc_.actor(listener).call<&Listener::twice>(value).wait();
+  }
+
+ private:
+  Proc& proc_;
+  std::string greeting_;
+  std::vector<int> history_;
+  int sum_ = 0;
+};
+
+int run_child(const std::string& mode) {
+  auto attached = Proc::attach({.mailbox = {.messages_max = 8}});
+  if (!attached) {
+    std::fprintf(stderr, "%s\n", attached.error().describe().c_str());
+    return 1;
+  }
+  Proc& proc = **attached;
+  proc.serve<Worker>([&proc](const ProcContext&, std::string greeting) { return std::make_unique<WorkerActor>(proc, std::move(greeting)); });
+  proc.serve<Broken>([](const ProcContext&) -> Result<std::unique_ptr<Broken>> { return fail(ErrorKind::invalid, "broken on purpose"); });
+  if (mode == "leave") {
+    std::printf("leaving by myself\n");
+    return 7;
+  }
+  if (mode == "attached") {
+    while (true) ::pause();
+  }
+  if (mode == "stubborn") ::signal(SIGTERM, SIG_IGN);
+  proc.start();
+  if (mode == "hang" || mode == "stubborn") {
+    std::thread([] {
+      while (true) ::pause();
+    }).detach();
+    while (true) ::pause();
+  }
+  proc.wait();
+  return 0;
+}
+
+int run_parent(const std::string& self, bool death_signal, const std::string& mode) {
+  System system;
+  auto mesh = this_host(system).spawn_procs({{"replica", 2}}, {.program = self,
+                                                               .arguments = [mode](const ProcPlace&) { return std::vector<std::string>{mode}; },
+                                                               .orphan_grace = std::chrono::milliseconds(200),
+                                                               .parent_death_signal = death_signal});
+  if (!mesh || !mesh->wait_attached(std::chrono::steady_clock::now() + std::chrono::seconds(20))) return 1;
+  std::printf("%d %d\n", mesh->pid(0), mesh->pid(1));
+  std::fflush(stdout);
+  while (true) ::pause();
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::string mode = count > 1 ? arguments[1] : "serve";
+  if (mode == "parent") return run_parent(arguments[2], std::string(arguments[3]) == "1", arguments[4]);
+  if (mode == "never_attach") {
+    while (true) ::pause();
+  }
+  return run_child(mode);
+}

@@ -1,0 +1,65 @@
+#pragma once
+
+// What the test program and its children share.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "teson/actor/actor_ref.h"
+#include "teson/actor/endpoints.h"
+#include "teson/base/error.h"
+
+namespace teson::actor::testing {
+
+enum class Crash : std::uint8_t { segfault, exit_3, abort, kill_self };
+
+struct Place {
+  std::uint64_t rank = 0;
+  std::uint64_t size = 0;
+  std::uint64_t incarnation = 0;
+  std::uint64_t replica = 0;
+  std::int64_t pid = 0;
+  std::int64_t group = 0;
+  std::uint64_t descriptors = 0;
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void heard(std::uint64_t rank, int value) = 0;
+  virtual int twice(int value) = 0;
+  using endpoints = Endpoints<&Listener::heard, &Listener::twice>;
+};
+
+class Worker {
+ public:
+  virtual ~Worker() = default;
+  virtual int add(int value) = 0;
+  virtual std::vector<int> history() const = 0;
+  virtual std::vector<std::byte> echo(std::span<const std::byte> bytes) = 0;
+  virtual Result<int> refuse(const std::string& why) = 0;
+  virtual int throws() = 0;
+  virtual void nap(int milliseconds) = 0;
+  virtual void crash(Crash how) = 0;
+  virtual Place place() = 0;
+  virtual std::string greeting() = 0;
+  virtual Result<void> tell(const ActorRef<Listener>& listener, int count) = 0;
+  virtual Result<int> ask(const ActorRef<Listener>& listener, int value) = 0;
+  using endpoints = Endpoints<&Worker::add, &Worker::history, &Worker::echo, &Worker::refuse, &Worker::throws, &Worker::nap, &Worker::crash,
+                              &Worker::place, &Worker::greeting, &Worker::tell, &Worker::ask>;
+  using arguments = std::tuple<std::string>;
+};
+
+/// Refuses to be constructed.
+class Broken {
+ public:
+  virtual ~Broken() = default;
+  virtual int anything() = 0;
+  using endpoints = Endpoints<&Broken::anything>;
+};
+
+}  // namespace teson::actor::testing

@@ -1,0 +1,81 @@
+#pragma once
+
+// What procs say to each other over their channel; both ends are of one build (the handshake compares wire_hash()).
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "teson/actor/shape.h"
+#include "teson/base/error.h"
+#include "teson/net/codec.h"
+
+namespace teson::actor::detail {
+
+/// Kinds of message.
+enum class Kind : std::uint16_t {
+  call = 1,          ///< CallHeader, then the arguments
+  reply = 2,         ///< ReplyHeader, then the Result
+  spawn = 3,         ///< SpawnRequest; answered by a reply of Result<void>
+  stop = 4,          ///< empty: end when convenient
+  actor_failed = 5,  ///< ActorFailed
+  undelivered = 6,   ///< Undelivered: a cast that the receiver could not take
+};
+
+struct CallHeader {
+  std::uint64_t actor = 0;
+  std::uint64_t call = 0;  ///< 0: a cast, nobody waits
+  std::uint64_t interface = 0;
+  std::uint32_t endpoint = 0;
+};
+struct ReplyHeader {
+  std::uint64_t call = 0;
+};
+/// Bytes of both on the wire.
+inline constexpr std::size_t call_header_bytes = net::detail::smallest<CallHeader>();
+inline constexpr std::size_t reply_header_bytes = net::detail::smallest<ReplyHeader>();
+
+struct SpawnRequest {
+  std::uint64_t actor = 0;
+  std::uint64_t call = 0;
+  std::uint64_t class_hash = 0;
+  std::uint64_t interface = 0;
+  std::string class_name;
+  std::string name;
+  std::span<const std::byte> arguments;
+};
+struct ActorFailed {
+  std::uint64_t actor = 0;
+  std::string name;
+  Error error;
+};
+struct Undelivered {
+  std::uint64_t actor = 0;
+  Error error;
+};
+
+/// The parent's part of the handshake.
+struct Welcome {
+  std::uint64_t wire = 0;
+  std::uint64_t proc = 0;
+  std::uint64_t rank = 0;
+  std::uint64_t incarnation = 0;
+  std::vector<Dimension> dimensions;
+  std::string mesh;
+  std::uint64_t orphan_grace_ns = 0;
+};
+/// The child's.
+struct Hello {
+  std::uint64_t wire = 0;
+};
+
+constexpr std::uint64_t wire_hash() {
+  return net::schema_hash<std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, Welcome, Hello>>();
+}
+
+/// "expected interface Worker 00ab…, found …"
+Error interface_mismatch(const std::string& class_name, std::uint64_t expected, std::uint64_t found);
+
+}  // namespace teson::actor::detail

@@ -17,7 +17,8 @@ class Work {
  public:
   struct State;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  /// Blocks until the operation ended: done, failed (disconnected: a peer is gone), or aborted. Never longer than that.
+  /// Blocks until the operation ended: done, failed (disconnected: a peer is gone), or aborted.
+  /// Never longer than that.
   Result<void> wait() const;
   bool done() const;
 
@@ -25,32 +26,44 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-/// The sum, along the lane tree, of buffers that different ranks hold for different nodes of it. Every rank describes the same
-/// `held` and `finals`; only the pointers are its own. All pointers stay valid until the Work has ended.
+/// The sum, along the lane tree, of buffers that different ranks hold for different nodes of it.
+/// Every rank describes the same `held` and `finals`; only the pointers are its own. All pointers
+/// stay valid until the Work has ended.
 struct ReduceParts {
-  std::size_t elements = 0;       ///< floats in each buffer
-  std::size_t tile_elements = 0;  ///< the unit of reduction: tile j covers [j·tile_elements, (j+1)·tile_elements)
-  int lanes = 0;                  ///< leaves of the tree
-  /// Per rank: the nodes it holds, disjoint over all ranks. Lanes that nobody holds are absent and skipped by the sum.
+  std::size_t elements = 0;  ///< floats in each buffer
+  /// The unit of reduction: tile j covers [j·tile_elements, (j+1)·tile_elements).
+  std::size_t tile_elements = 0;
+  int lanes = 0;  ///< leaves of the tree
+  /// Per rank: the nodes it holds, disjoint over all ranks. Lanes that nobody holds are absent and
+  /// skipped by the sum.
   std::vector<std::vector<TreeNode>> held;
   /// The buffers of held[own rank], in its order. Not changed.
   std::vector<const float*> own_parts;
-  /// Per rank and tile: 1 where that rank's `out` already holds the final tile. A tile that is final anywhere is sent from the
-  /// lowest such rank and not summed again. Empty: none is final anywhere.
+  /// Per rank and tile: 1 where that rank's `out` already holds the final tile. A tile that is
+  /// final anywhere is sent from the lowest such rank and not summed again. Empty: none is final
+  /// anywhere.
   std::vector<std::vector<std::uint8_t>> finals;
-  float* out = nullptr;
-  /// XXH3 of each final tile's bytes, filled as tiles become final; already final ones are filled by the caller. Size: tiles.
+  float* out = nullptr;  ///< overlaps none of own_parts
+  /// XXH3 of each final tile's bytes, filled as tiles become final; already final ones are filled
+  /// by the caller. Size: tiles.
   std::uint64_t* tile_digests = nullptr;
-  /// Called on the communicator's thread as each tile of `out` becomes final here. May be empty. Must be quick.
+  /// Called on the communicator's thread as each tile of `out` becomes final here. May be empty.
+  /// Must be quick.
   std::function<void(std::size_t tile)> on_final;
 };
 
-/// Collectives among the ranks of one epoch. Operations start at once, run on the communicator's own thread and end in the order
-/// they were started; every rank starts the same ones in the same order. Buffers are contiguous and belong to the caller, who
-/// keeps them alive and untouched until the Work ended. Sums are taken in rank order (or along the lane tree), so all ranks get
-/// the same bits, always the same. Threads: any, one operation at a time.
+/// Collectives among the ranks of one epoch. Operations start at once and run on the communicator's
+/// own thread. Collectives run and end in the order in which they were started, which must be the
+/// same on every rank; messages (send, recv) go beside them and end when they are done. Buffers are
+/// contiguous and belong to the caller, who keeps them alive and untouched until the Work ended.
+/// Sums are taken in rank order (or along the lane tree), so all ranks get the same bits, always
+/// the same. Threads: any; operations may be started from several, if their order is the same on
+/// every rank.
 ///
-/// A peer's end of stream fails the operations that need it, at once, with `disconnected` naming the rank; nothing is retried.
+/// A peer's end of stream fails the operations that need it, at once, with `disconnected` naming
+/// the rank; nothing is retried. After the first failure of an operation the communicator has
+/// ended: every other one fails with the same error. Arguments that do not fit are `invalid`, and
+/// start nothing.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -74,7 +87,8 @@ class Communicator {
   virtual Work barrier() = 0;
   virtual Work reduce_parts(ReduceParts parts) = 0;
 
-  /// Ends every running operation, and every later one, with `error` (usually kind aborted), within milliseconds. Threads: any.
+  /// Ends every running operation, and every later one, with `error` (usually kind aborted), within
+  /// milliseconds. Threads: any.
   virtual void abort(Error error) = 0;
 };
 

@@ -1,0 +1,65 @@
+#include "teson/quorum/vote.h"
+
+#include <array>
+#include <bit>
+
+#include "teson/base/check.h"
+#include "teson/base/hash.h"
+
+namespace teson::quorum {
+namespace {
+
+/// Bits, not values: a NaN must equal itself here.
+bool agree(const Vote& a, const Vote& b) {
+  return a.epoch == b.epoch && a.step == b.step && a.digest == b.digest &&
+         a.state_digest == b.state_digest &&
+         std::bit_cast<std::uint64_t>(a.sum_of_squares) ==
+             std::bit_cast<std::uint64_t>(b.sum_of_squares);
+}
+
+}  // namespace
+
+VoteResult decide(std::span<const Vote> votes) {
+  TESON_CHECK(!votes.empty());
+  std::size_t reference = 0;
+  std::size_t reference_count = 0;
+  for (std::size_t i = 0; i < votes.size(); ++i) {
+    std::size_t count = 0;
+    for (const Vote& other : votes)
+      count += agree(votes[i], other) ? 1 : 0;
+    if (count > reference_count) {
+      reference = i;
+      reference_count = count;
+    }
+  }
+  VoteResult result;
+  for (std::size_t i = 0; i < votes.size(); ++i) {
+    if (!agree(votes[i], votes[reference])) result.mismatched.push_back(static_cast<int>(i));
+  }
+  Outcome& outcome = result.outcome;
+  outcome.step = votes[reference].step;
+  outcome.digest = votes[reference].digest;
+  outcome.sum_of_squares = votes[reference].sum_of_squares;
+  for (const Vote& vote : votes) {
+    outcome.loss_sum += vote.loss_sum;
+    outcome.tokens += vote.tokens;
+    outcome.sample_hash += vote.sample_hash;
+    outcome.lanes_counted += vote.lanes_computed;
+    outcome.skip |= vote.finite == 0;
+    outcome.stop |= vote.stop_requested != 0;
+    outcome.checkpoint |= vote.checkpoint_requested != 0;
+  }
+  result.kind = !result.mismatched.empty() ? VoteKind::mismatch
+                : outcome.skip             ? VoteKind::skip
+                                           : VoteKind::commit;
+  return result;
+}
+
+std::uint64_t chain_next(std::uint64_t previous, const Outcome& outcome) {
+  const std::array<std::uint64_t, 5> words = {
+      previous, static_cast<std::uint64_t>(outcome.step), outcome.digest,
+      std::bit_cast<std::uint64_t>(outcome.sum_of_squares), std::uint64_t{outcome.skip}};
+  return hash64(std::as_bytes(std::span(words)));
+}
+
+}  // namespace teson::quorum

@@ -1,0 +1,330 @@
+#include "teson/checkpoint/checkpoint.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "teson/base/check.h"
+#include "teson/base/file.h"
+#include "teson/base/hash.h"
+#include "teson/checkpoint/manifest.h"
+#include "teson/checkpoint/names.h"
+#include "teson/checkpoint/shard_file.h"
+
+namespace teson {
+namespace fs = std::filesystem;
+namespace {
+
+/// Beyond the arrays: manifest, headers, tables, the file system's own.
+constexpr std::uint64_t free_bytes_spare = 1U << 20;
+
+Result<Manifest> plan(const CheckpointMeta& meta, std::span<const CheckpointSection> sections,
+                      const CheckpointOptions& options) {
+  Manifest manifest{.meta = meta, .block_bytes = options.block_bytes, .sections = {}};
+  for (const auto& section : sections) {
+    manifest.sections.push_back(
+        plan_section(section.name, section.bytes.size(), options.shard_bytes));
+  }
+  TESON_TRY_VOID(validate(manifest));
+  return manifest;
+}
+
+Result<void> check_room(Disk& disk, const fs::path& root, const Manifest& manifest) {
+  std::uint64_t needed = free_bytes_spare;
+  for (const auto& section : manifest.sections) {
+    for (std::uint32_t index = 0; index < section.shards.size(); ++index) {
+      needed += shard_file_bytes(expected_header(manifest, section, index));
+    }
+  }
+  TESON_TRY(const std::uint64_t free, disk.free_bytes(root));
+  if (free < needed) {
+    return fail(
+        ErrorKind::failed,
+        fmt::format(
+            "no room for a checkpoint of {} MB in '{}', which has {} MB free: make room, or "
+            "keep fewer checkpoints",
+            needed / 1000000 + 1, root.string(), free / 1000000));
+  }
+  return {};
+}
+
+Result<void> fill(Disk& disk, const fs::path& folder, Manifest& manifest,
+                  std::span<const CheckpointSection> sections, const std::stop_token& stop) {
+  for (std::size_t number = 0; number < sections.size(); ++number) {
+    auto& section = manifest.sections[number];
+    for (std::uint32_t index = 0; index < section.shards.size(); ++index) {
+      auto& shard = section.shards[index];
+      TESON_TRY(shard.checksum,
+                write_shard(disk, folder / shard_file_name(section.name, index),
+                            expected_header(manifest, section, index),
+                            sections[number].bytes.subspan(shard.offset, shard.bytes), stop));
+    }
+  }
+  TESON_TRY(const std::string text, encode_manifest(manifest));
+  const fs::path path = folder / manifest_file_name;
+  TESON_TRY(const Fd file, disk.create(path));
+  TESON_TRY_VOID(disk.write(file.get(), std::as_bytes(std::span(text)), path));
+  TESON_TRY_VOID(disk.sync(file.get(), path));
+  return disk.sync_folder(folder);
+}
+
+/// Opens a published one and compares what it says with what its folder is called.
+Result<CheckpointReader> open_named(const CheckpointEntry& entry) {
+  TESON_TRY(CheckpointReader reader, CheckpointReader::open(entry.path));
+  const auto& meta = reader.meta();
+  if (CheckpointId{meta.incarnation, meta.step} != entry.id) {
+    return fail(ErrorKind::invalid,
+                fmt::format("'{}' holds incarnation {} step {}: the folder was renamed",
+                            entry.path.string(), meta.incarnation, meta.step));
+  }
+  return reader;
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader() : manifest_(std::make_unique<Manifest>()) {}
+CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
+CheckpointReader& CheckpointReader::operator=(CheckpointReader&&) noexcept = default;
+CheckpointReader::~CheckpointReader() = default;
+
+Result<CheckpointReader> CheckpointReader::open(const fs::path& folder) {
+  CheckpointReader reader;
+  reader.path_ = folder;
+  const fs::path path = folder / manifest_file_name;
+  TESON_TRY(const std::string text, read_file(path, manifest_bytes_max));
+  auto manifest = decode_manifest(text);
+  if (!manifest) return fail(manifest.error().in(fmt::format("'{}'", path.string())));
+  *reader.manifest_ = std::move(*manifest);
+  for (const auto& section : reader.manifest_->sections) {
+    for (std::uint32_t index = 0; index < section.shards.size(); ++index) {
+      TESON_TRY_VOID(ShardReader::open(folder / shard_file_name(section.name, index),
+                                       expected_header(*reader.manifest_, section, index),
+                                       section.shards[index].checksum)
+                         .map([](const ShardReader&) {}));
+    }
+  }
+  return reader;
+}
+
+const fs::path& CheckpointReader::path() const {
+  return path_;
+}
+const CheckpointMeta& CheckpointReader::meta() const {
+  return manifest_->meta;
+}
+
+std::vector<std::string> CheckpointReader::section_names() const {
+  std::vector<std::string> names;
+  for (const auto& section : manifest_->sections)
+    names.push_back(section.name);
+  return names;
+}
+
+std::optional<std::uint64_t> CheckpointReader::section_bytes(std::string_view name) const {
+  const auto* section = manifest_->find(name);
+  return section == nullptr ? std::optional<std::uint64_t>() : section->bytes;
+}
+
+Result<void> CheckpointReader::verify() const {
+  for (const auto& section : manifest_->sections) {
+    for (std::uint32_t index = 0; index < section.shards.size(); ++index) {
+      TESON_TRY(const ShardReader shard,
+                ShardReader::open(path_ / shard_file_name(section.name, index),
+                                  expected_header(*manifest_, section, index),
+                                  section.shards[index].checksum));
+      TESON_TRY_VOID(shard.verify());
+    }
+  }
+  return {};
+}
+
+Result<void> CheckpointReader::read(std::string_view name, std::uint64_t offset,
+                                    std::span<std::byte> into) const {
+  const auto* section = manifest_->find(name);
+  if (section == nullptr) {
+    return fail(ErrorKind::invalid, fmt::format("'{}' has no section '{}', only {}", path_.string(),
+                                                name, fmt::join(section_names(), ", ")));
+  }
+  if (offset > section->bytes || into.size() > section->bytes - offset) {
+    return fail(ErrorKind::invalid,
+                fmt::format("'{}': section '{}' has {} bytes, {}+{} were asked for", path_.string(),
+                            name, section->bytes, offset, into.size()));
+  }
+  for (std::uint32_t index = 0; index < section->shards.size() && !into.empty(); ++index) {
+    const auto& shard = section->shards[index];
+    if (offset >= shard.offset + shard.bytes) continue;
+    const std::uint64_t within = offset - shard.offset;
+    const std::size_t wanted = std::min<std::uint64_t>(into.size(), shard.bytes - within);
+    TESON_TRY(const ShardReader reader,
+              ShardReader::open(path_ / shard_file_name(section->name, index),
+                                expected_header(*manifest_, *section, index), shard.checksum));
+    TESON_TRY_VOID(reader.read(within, into.first(wanted)));
+    offset += wanted;
+    into = into.subspan(wanted);
+  }
+  return {};
+}
+
+Result<void> CheckpointReader::read_floats(std::string_view section, std::span<float> into) const {
+  if (const auto bytes = section_bytes(section); bytes && *bytes != into.size_bytes()) {
+    return fail(ErrorKind::invalid,
+                fmt::format("'{}': section '{}' has {} bytes, expected {} ({} numbers): it belongs "
+                            "to another model",
+                            path_.string(), section, *bytes, into.size_bytes(), into.size()));
+  }
+  return read(section, 0, std::as_writable_bytes(into));
+}
+
+Result<std::vector<float>> CheckpointReader::read_floats(std::string_view section) const {
+  const std::uint64_t bytes = section_bytes(section).value_or(0);
+  if (bytes % sizeof(float) != 0) {
+    return fail(ErrorKind::invalid,
+                fmt::format("'{}': section '{}' has {} bytes, which are no fp32 numbers",
+                            path_.string(), section, bytes));
+  }
+  std::vector<float> values(bytes / sizeof(float));
+  TESON_TRY_VOID(read_floats(section, values));
+  return values;
+}
+
+CheckpointStore::CheckpointStore(fs::path root, Disk& disk, CheckpointOptions options)
+    : root_(std::move(root)), disk_(disk), options_(options) {
+  TESON_CHECK(options_.shard_bytes > 0 && options_.block_bytes > 0 &&
+                  options_.block_bytes <= block_bytes_max,
+              options_.shard_bytes, options_.block_bytes);
+}
+
+Result<fs::path> CheckpointStore::write(const CheckpointMeta& meta,
+                                        std::span<const CheckpointSection> sections,
+                                        std::stop_token stop) const {
+  const CheckpointId id{meta.incarnation, meta.step};
+  TESON_TRY(Manifest manifest, plan(meta, sections, options_));
+  TESON_TRY_VOID(make_folders(root_));
+  TESON_TRY_VOID(check_room(disk_, root_, manifest));
+  TESON_TRY(const PartialFolder partial, make_partial(disk_, root_, id));
+  auto published = fill(disk_, partial.path, manifest, sections, stop).and_then([&] {
+    return publish(partial.path, id, meta);
+  });
+  if (!published) {
+    // A removal that fails too leaves a folder that no reader looks at; clean_stale takes it later.
+    (void)remove_tree(disk_, partial.path);
+  }
+  return published;
+}
+
+Result<fs::path> CheckpointStore::publish(const fs::path& partial, CheckpointId id,
+                                          const CheckpointMeta& meta) const {
+  const fs::path final_path = root_ / checkpoint_name(id);
+  std::error_code code;
+  if (fs::exists(final_path, code)) {
+    auto existing = open_named({id, final_path});
+    if (existing && existing->verify()) {
+      if (existing->meta().chain_hash != meta.chain_hash) {
+        return fail(
+            ErrorKind::invalid,
+            fmt::format(
+                "'{}' is there already, with another history ({}, this state has {}): resume "
+                "under a new incarnation, or name another run folder",
+                final_path.string(), existing->meta().chain_hash, meta.chain_hash));
+      }
+      TESON_TRY_VOID(remove_tree(disk_, partial));
+      return final_path;
+    }
+    const fs::path aside = removing_name(final_path);
+    TESON_TRY_VOID(disk_.rename(final_path, aside));
+    (void)remove_tree(disk_, aside);
+  }
+  TESON_TRY_VOID(disk_.rename(partial, final_path));
+  if (auto synced = disk_.sync_folder(root_); !synced) {
+    return fail(synced.error().in(fmt::format(
+        "'{}' was published but may not survive a loss of power", final_path.string())));
+  }
+  return final_path;
+}
+
+Result<std::vector<CheckpointEntry>> CheckpointStore::list() const {
+  std::vector<CheckpointEntry> entries;
+  std::error_code code;
+  for (fs::directory_iterator at(root_, code), end; !code && at != end; at.increment(code)) {
+    if (const auto id = parse_checkpoint_name(at->path().filename().string())) {
+      entries.push_back({*id, at->path()});
+    }
+  }
+  if (code && code != std::errc::no_such_file_or_directory) {
+    return fail_errno(fmt::format("list checkpoints in '{}'", root_.string()), code.value());
+  }
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::pair(b.id, b.path) < std::pair(a.id, a.path);
+  });
+  return entries;
+}
+
+Result<NewestCheckpoint> CheckpointStore::newest_complete() const {
+  TESON_TRY(const auto entries, list());
+  NewestCheckpoint newest;
+  for (const auto& entry : entries) {
+    auto reader = open_named(entry);
+    if (reader) {
+      auto verified = reader->verify();
+      if (verified) {
+        newest.checkpoint = std::move(*reader);
+        return newest;
+      }
+      newest.skipped.push_back({entry.path, verified.error().describe()});
+    } else {
+      newest.skipped.push_back({entry.path, reader.error().describe()});
+    }
+  }
+  return newest;
+}
+
+Result<std::vector<fs::path>> CheckpointStore::remove_old(std::size_t keep) const {
+  if (keep == 0)
+    return fail(ErrorKind::invalid, "keep must be at least 1: the newest checkpoint always stays");
+  TESON_TRY(const auto entries, list());
+  std::size_t kept = 0;
+  std::vector<fs::path> removed;
+  for (const auto& entry : entries) {
+    if (kept < keep) {
+      const auto reader = open_named(entry);
+      // The one that all else is given up for is read in full; for the others their size and
+      // headers will do.
+      kept += reader && (kept > 0 || reader->verify());
+      continue;
+    }
+    const fs::path aside = removing_name(entry.path);
+    TESON_TRY_VOID(disk_.rename(entry.path, aside));
+    removed.push_back(entry.path);
+    TESON_TRY_VOID(remove_tree(disk_, aside));
+  }
+  if (!removed.empty()) TESON_TRY_VOID(disk_.sync_folder(root_));
+  return removed;
+}
+
+Result<std::vector<fs::path>> CheckpointStore::clean_stale() const {
+  std::vector<fs::path> stale;
+  std::error_code code;
+  for (fs::directory_iterator at(root_, code), end; !code && at != end; at.increment(code)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(partial_prefix) || name.starts_with(removing_prefix))
+      stale.push_back(at->path());
+  }
+  if (code && code != std::errc::no_such_file_or_directory) {
+    return fail_errno(fmt::format("list '{}'", root_.string()), code.value());
+  }
+  std::vector<fs::path> removed;
+  for (const auto& path : stale) {
+    fs::path doomed = path;
+    Fd lock;
+    if (path.filename().string().starts_with(partial_prefix)) {
+      if (!is_abandoned(path, lock)) continue;
+      doomed = removing_name(path);
+      TESON_TRY_VOID(disk_.rename(path, doomed));
+    }
+    TESON_TRY_VOID(remove_tree(disk_, doomed));
+    removed.push_back(path);
+  }
+  return removed;
+}
+
+}  // namespace teson

@@ -1,0 +1,35 @@
+#include "apps/teson/commands.h"
+
+#include <cerrno>
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace teson::apps {
+
+int report(const Error& error) {
+  fmt::print(stderr, "teson: {}\n", error.message);
+  return error.kind == ErrorKind::invalid ? kUserError : kFailed;
+}
+
+std::filesystem::path program_folder() {
+  std::error_code code;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", code);
+  return code ? std::filesystem::path(".") : self.parent_path();
+}
+
+Error exec_worker(const std::vector<std::string>& arguments) {
+  const std::string program = (program_folder() / "teson-worker").string();
+  std::vector<char*> argv{const_cast<char*>(program.c_str())};
+  for (const auto& argument : arguments)
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  std::fflush(nullptr);
+  ::execv(program.c_str(), argv.data());
+  return fail_errno(fmt::format("start '{}' (it lies beside teson where both were built)", program),
+                    errno)
+      .value();
+}
+
+}  // namespace teson::apps

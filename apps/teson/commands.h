@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "teson/base/error.h"
+
+namespace CLI {
+class App;
+}
+
+namespace teson::apps {
+
+/// How the program ends. Documented in README and --help.
+enum ExitStatus { kDone = 0, kFailed = 1, kUserError = 2, kInterrupted = 130 };
+
+/// Each adds one subcommand; running it sets `status` to an ExitStatus.
+void add_train(CLI::App& app, int& status);
+void add_lighthouse(CLI::App& app, int& status);
+void add_generate(CLI::App& app, int& status);
+void add_prepare(CLI::App& app, int& status);
+void add_config(CLI::App& app, int& status);
+
+/// Prints "teson: …" to standard error and gives the exit status that belongs to the kind:
+/// `invalid` is the user's mistake.
+int report(const Error& error);
+
+/// The folder of the running program, where teson and teson-worker lie side by side.
+std::filesystem::path program_folder();
+
+/// Replaces this process by `teson-worker arguments…`. Returns only on failure.
+Error exec_worker(const std::vector<std::string>& arguments);
+
+}  // namespace teson::apps

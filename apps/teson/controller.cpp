@@ -1,0 +1,284 @@
+#include "apps/teson/controller.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "apps/teson/commands.h"
+#include "apps/teson/restart_policies.h"
+#include "teson/base/log.h"
+#include "teson/base/random.h"
+#include "teson/net/address.h"
+
+namespace teson::apps {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How often the live line is drawn when nothing happens.
+constexpr Duration kTick = 200ms;
+constexpr std::size_t kLighthouseRestartsMax = 20;
+
+}  // namespace
+
+// Workers' reports arrive on an actor's thread; the controller's own thread deals with them.
+class Controller::Observer final : public job::RunObserver {
+ public:
+  explicit Observer(Controller& controller) : controller_(controller) {}
+
+  void step_committed(const job::StepReport& report) override {
+    post([report](Controller& controller) {
+      job::StepRecord record;
+      record.step = report.step;
+      record.loss = report.loss;
+      record.tokens = report.tokens;
+      record.tokens_per_s = report.tokens_per_s;
+      record.learning_rate = report.learning_rate;
+      record.gradient_norm = report.gradient_norm;
+      record.seconds = report.seconds;
+      record.replicas = report.replicas;
+      record.epoch = report.epoch;
+      record.skipped = report.skipped;
+      job::LedgerLine ledger{report.step, report.ledger_epoch, {}};
+      for (const auto& lane : report.lanes)
+        ledger.lanes.push_back({lane.lane, lane.replica, lane.samples, lane.sample_hash});
+      controller.journal_.committed(report.replica, record, ledger,
+                                    Instant(Duration(report.committed_ns)));
+      if (!controller.first_commit_) controller.first_commit_ = controller.clock_.now();
+    });
+  }
+  void evaluated(const job::EvaluationReport& report) override {
+    post([report](Controller& controller) {
+      controller.journal_.evaluated(report.step, report.loss);
+    });
+  }
+  void checkpoint_ended(const job::CheckpointReport& report) override {
+    post([report](Controller& controller) {
+      controller.journal_.checkpoint(report.step, report.text, report.written);
+    });
+  }
+  void entered(const job::EnteredReport& report) override {
+    post([report](Controller& controller) {
+      auto& worker = controller.workers_[static_cast<std::size_t>(report.replica)];
+      worker.entered = true;
+      worker.at_start.reset();
+    });
+  }
+  void finished(const job::FinishReport& report) override {
+    post([report](Controller& controller) {
+      RunEnd end;
+      end.status = report.kind == job::EndKind::completed ? RunEnd::Status::completed
+                   : report.kind == job::EndKind::stopped ? RunEnd::Status::stopped
+                                                          : RunEnd::Status::failed;
+      end.reason = report.reason;
+      end.report = report;
+      controller.end(std::move(end));
+    });
+  }
+  void failed(std::int32_t replica, const Error& error) override {
+    post([replica, error](Controller& controller) {
+      auto& worker = controller.workers_[static_cast<std::size_t>(replica)];
+      worker.last_words = error.message;
+      worker.hopeless = error.kind == ErrorKind::invalid && !worker.expelled;
+    });
+  }
+
+ private:
+  void post(std::function<void(Controller&)> function) {
+    controller_.queue_.post([this, function = std::move(function)] { function(controller_); });
+  }
+  Controller& controller_;
+};
+
+Controller::Controller(const job::Config& config, const job::RunFolder& folder,
+                       const std::filesystem::path& prepared, const job::FaultPlan& faults,
+                       RunJournal& journal, EventQueue& queue, const Clock& clock)
+    : config_(config),
+      folder_(folder),
+      prepared_(prepared),
+      faults_(faults),
+      journal_(journal),
+      queue_(queue),
+      clock_(clock),
+      workers_(static_cast<std::size_t>(config.cluster.replicas)),
+      budget_(run_policy(config), clock) {}
+
+Controller::~Controller() {
+  // Workers first: the lighthouse must not take their end for a failure.
+  ending_ = true;
+  mesh_.reset();
+  agent_.reset();
+  lighthouse_.reset();
+}
+
+RunEnd Controller::run() {
+  if (auto started = start(); !started)
+    return {RunEnd::Status::failed, started.error().message, {}};
+  while (!end_) {
+    queue_.run_until(next_deadline());
+    if (end_) break;
+    const Instant now = clock_.now();
+    kill_expelled_workers();
+    restart_due_workers();
+    inject_due_faults();
+    journal_.tick();
+    if (kill_deadline_ && now >= *kill_deadline_) {
+      end({RunEnd::Status::stopped,
+           "the grace time was over before a step boundary; the newest checkpoint is older",
+           {}});
+    }
+  }
+  ending_ = true;
+  mesh_->stop();
+  return *end_;
+}
+
+Result<void> Controller::start() {
+  actor::SystemOptions options;
+  options.on_actor_failure = [](const actor::ActorFailure&) {};
+  system_ = std::make_unique<actor::System>(std::move(options));
+  observer_ = system_->host<job::RunObserver>("observer", std::make_unique<Observer>(*this));
+  if (config_.cluster.fault_tolerance) {
+    lighthouse_address_ = config_.cluster.lighthouse;
+    if (lighthouse_address_.empty()) TESON_TRY_VOID(start_lighthouse());
+    quorum::AgentOptions agent;
+    TESON_TRY(agent.lighthouse, net::Address::parse(lighthouse_address_));
+    agent.job = config_.run.name;
+    agent.secret = folder_.secret();
+    agent.name = "controller";
+    agent.on_event = [this](const quorum::Event& event) {
+      queue_.post([this, event] { on_quorum_event(event); });
+    };
+    agent.on_record = [this](const quorum::RecordNews& news) {
+      queue_.post([this, news] { on_record(news); });
+    };
+    agent_ = quorum::Agent::start(system_->loop(), std::move(agent));
+  }
+  return start_workers();
+}
+
+Result<void> Controller::start_lighthouse() {
+  lighthouse_address_ = fmt::format("unix:{}/lighthouse", folder_.socket_folder().string());
+  actor::ProcOptions options;
+  options.name = "lighthouse";
+  options.program = program_folder() / "teson";
+  options.arguments = [this](const actor::ProcPlace&) {
+    return std::vector<std::string>{
+        "--verbose",      "lighthouse",
+        "--job-bind",     lighthouse_address_,
+        "--job",          config_.run.name,
+        "--replicas",     fmt::format("{}", config_.cluster.replicas),
+        "--min-replicas", fmt::format("{}", config_.cluster.min_replicas),
+        "--record",       folder_.paths().lighthouse_record().string(),
+        "--heartbeat-ms", fmt::format("{}", config_.cluster.heartbeat_ms)};
+  };
+  options.environment = [this](const actor::ProcPlace&) {
+    return std::map<std::string, std::string>{{"TESON_JOB_SECRET", folder_.secret()}};
+  };
+  options.log_file = [this](const actor::ProcPlace&) { return folder_.paths().lighthouse_log(); };
+  TESON_TRY(lighthouse_,
+            actor::this_host(*system_).spawn_procs({{"lighthouse", 1}}, std::move(options)));
+  lighthouse_budget_.emplace(crash_policy(kLighthouseRestartsMax), clock_);
+  lighthouse_->on_failure([this](const actor::ProcExit& exit) {
+    queue_.post([this, exit] { on_lighthouse_exit(exit); });
+  });
+  return {};
+}
+
+void Controller::on_lighthouse_exit(const actor::ProcExit& exit) {
+  if (ending_) return;
+  const auto delay = lighthouse_budget_->next(0);
+  if (!delay) return give_up("the lighthouse ends again and again: " + exit.describe("lighthouse"));
+  journal_.warning(
+      fmt::format("{}; training goes on, it is started again", exit.describe("lighthouse")));
+  lighthouse_restart_at_ = clock_.now() + *delay;
+}
+
+std::string Controller::data_address(int replica, std::uint64_t instance) const {
+  return fmt::format("unix:{}/data{}-{:08x}", folder_.socket_folder().string(), replica,
+                     instance & 0xffffffff);
+}
+
+Result<void> Controller::start_workers() {
+  actor::ProcOptions options;
+  options.name = "workers";
+  options.program = program_folder() / "teson-worker";
+  options.arguments = [](const actor::ProcPlace&) { return std::vector<std::string>{"rank"}; };
+  options.log_file = [this](const actor::ProcPlace& place) {
+    return folder_.paths().worker_log(static_cast<int>(place.rank));
+  };
+  // The kernels' threads are a setting of the job, not of the shell it was started from.
+  options.environment = [this](const actor::ProcPlace&) {
+    return std::map<std::string, std::string>{
+        {"OMP_NUM_THREADS", fmt::format("{}", config_.train.threads)}};
+  };
+  const Instant spawned = clock_.now();
+  for (auto& worker : workers_)
+    worker.instance = entropy64();
+  TESON_TRY(mesh_,
+            actor::this_host(*system_).spawn_procs(
+                {{"replica", static_cast<std::uint64_t>(config_.cluster.replicas)}, {"shard", 1}},
+                std::move(options)));
+  control_ = mesh_->spawn<job::WorkerControl>("control");
+  for (int replica = 0; replica < config_.cluster.replicas; ++replica) {
+    journal_.spawned(replica, spawned);
+    give_order(replica);
+  }
+  mesh_->on_failure(
+      [this](const actor::ProcExit& exit) { queue_.post([this, exit] { on_worker_exit(exit); }); });
+  return {};
+}
+
+void Controller::give_order(int replica) {
+  job::WorkerOrder order;
+  order.run_dir = folder_.paths().dir.string();
+  order.prepared = prepared_.string();
+  order.replica = replica;
+  order.instance = workers_[static_cast<std::size_t>(replica)].instance;
+  order.lighthouse = lighthouse_address_;
+  order.data_address = data_address(replica, order.instance);
+  order.faults = job::to_texts(faults_);
+  order.observer = observer_;
+  if (!config_.cluster.fault_tolerance) {
+    for (int peer = 0; peer < config_.cluster.replicas; ++peer) {
+      const auto instance = workers_[static_cast<std::size_t>(peer)].instance;
+      order.fixed_addresses.push_back(data_address(peer, instance));
+      order.fixed_instances.push_back(instance);
+    }
+  }
+  // If it has ended already, its exit says why and what follows.
+  (void)control_->at(static_cast<std::size_t>(replica)).cast<&job::WorkerControl::start>(order);
+}
+
+Instant Controller::next_deadline() const {
+  Instant deadline = clock_.now() + kTick;
+  for (const auto& worker : workers_) {
+    if (worker.restart_at) deadline = std::min(deadline, *worker.restart_at);
+    if (worker.kill_at) deadline = std::min(deadline, *worker.kill_at);
+  }
+  if (lighthouse_restart_at_) deadline = std::min(deadline, *lighthouse_restart_at_);
+  if (kill_deadline_) deadline = std::min(deadline, *kill_deadline_);
+  if (first_commit_) {
+    for (std::size_t i = 0; i < faults_.random.size(); ++i) {
+      const auto done = random_faults_done_.find(i);
+      deadline = std::min(
+          deadline, *first_commit_ + faults_.random[i].time_of(
+                                         done == random_faults_done_.end() ? 0 : done->second));
+    }
+  }
+  return deadline;
+}
+
+void Controller::end(RunEnd end) {
+  if (!end_) end_ = std::move(end);
+}
+
+void Controller::give_up(std::string reason) {
+  end({RunEnd::Status::failed, std::move(reason), {}});
+}
+
+}  // namespace teson::apps

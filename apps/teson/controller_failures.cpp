@@ -1,0 +1,234 @@
+#include <algorithm>
+#include <csignal>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "apps/teson/controller.h"
+#include "apps/teson/restart_policies.h"
+#include "teson/base/log.h"
+#include "teson/base/random.h"
+
+namespace teson::apps {
+namespace {
+
+constexpr std::size_t kCrashesAtStartMax = 5;
+
+Instant instant_of(std::int64_t ns) {
+  return Instant(Duration(ns));
+}
+
+std::vector<int> replicas_of(const std::vector<quorum::MemberId>& members) {
+  std::vector<int> replicas;
+  for (const auto& member : members)
+    replicas.push_back(member.replica);
+  return replicas;
+}
+
+}  // namespace
+
+std::string Controller::cause_of(const Worker& worker, const actor::ProcExit& exit) const {
+  if (!worker.last_words.empty()) return worker.last_words;
+  if (!exit.cause.empty()) return exit.cause;
+  if (exit.signal != 0)
+    return fmt::format("SIG{}", sigabbrev_np(exit.signal) ? sigabbrev_np(exit.signal) : "?");
+  return fmt::format("exit code {}", exit.exit_code);
+}
+
+void Controller::on_worker_exit(const actor::ProcExit& exit) {
+  if (ending_ || end_) return;
+  const int replica = static_cast<int>(exit.rank);
+  auto& worker = workers_[exit.rank];
+  // The death may be old news: a replaced process whose end is reported late.
+  if (exit.incarnation != mesh_->incarnation(exit.rank)) return;
+  worker.kill_at.reset();
+  const std::string cause = cause_of(worker, exit);
+  if (agent_)
+    agent_->report_dead(worker.instance, quorum::Cause::process_ended, cause, exit.instant);
+  journal_.died(replica, cause, exit.instant);
+  if (worker.expelled && !worker.killed) journal_.cause_known(replica, cause);
+  if (!config_.cluster.fault_tolerance)
+    return give_up(fmt::format("with cluster.fault_tolerance = false the run cannot go on: {}",
+                               exit.describe("workers")));
+  if (worker.hopeless) return give_up(fmt::format("replica {}: {}", replica, worker.last_words));
+  if (stop_requested_) {
+    const bool any_left = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& other) {
+      return &other != &worker &&
+             !mesh_->exit_of(static_cast<std::size_t>(&other - workers_.data()));
+    });
+    if (!any_left)
+      end({RunEnd::Status::stopped, "the last worker ended before a step boundary", {}});
+    return;
+  }
+  std::optional<Duration> delay;
+  if (worker.entered) {
+    delay = budget_.next(exit.rank);
+    if (!delay)
+      return give_up(
+          fmt::format("replica {} failed more than {} times in {} s (cluster.restarts_max): {}",
+                      replica, config_.cluster.restarts_max, config_.cluster.restart_window_s,
+                      exit.describe("workers")));
+  } else {
+    if (!worker.at_start)
+      worker.at_start =
+          std::make_unique<actor::RestartBudget>(crash_policy(kCrashesAtStartMax), clock_);
+    delay = worker.at_start->next(exit.rank);
+    if (!delay)
+      return give_up(fmt::format(
+          "replica {} ended {} times before it trained; the last time {}. Its whole log: '{}'",
+          replica, kCrashesAtStartMax + 1, exit.describe("workers"),
+          folder_.paths().worker_log(replica).string()));
+  }
+  worker.restart_at = clock_.now() + *delay;
+  restart_due_workers();
+}
+
+void Controller::restart_due_workers() {
+  const Instant now = clock_.now();
+  if (lighthouse_restart_at_ && now >= *lighthouse_restart_at_) {
+    lighthouse_restart_at_.reset();
+    if (auto restarted = lighthouse_->replace(0); !restarted)
+      return give_up("starting the lighthouse again: " + restarted.error().message);
+  }
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    auto& worker = workers_[rank];
+    if (!worker.restart_at || now < *worker.restart_at) continue;
+    auto at_start = std::move(worker.at_start);
+    worker = Worker{};
+    worker.instance = entropy64();
+    worker.at_start = std::move(at_start);
+    const Instant spawned = clock_.now();
+    if (auto replaced = mesh_->replace(rank); !replaced) {
+      return give_up(fmt::format("starting replica {} again: {}", rank, replaced.error().message));
+    }
+    give_order(static_cast<int>(rank));
+    journal_.spawned(static_cast<int>(rank), spawned);
+  }
+}
+
+// It may be alive, stopped or cut off: it must be dead before it is replaced.
+void Controller::kill_expelled_workers() {
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    auto& worker = workers_[rank];
+    if (!worker.kill_at || clock_.now() < *worker.kill_at) continue;
+    worker.kill_at.reset();
+    worker.killed = mesh_->kill(rank, SIGKILL).has_value();
+  }
+}
+
+void Controller::on_quorum_event(const quorum::Event& event) {
+  if (ending_) return;
+  const auto find = [&](std::uint64_t instance) {
+    return std::find_if(workers_.begin(), workers_.end(),
+                        [&](const Worker& worker) { return worker.instance == instance; });
+  };
+  switch (event.kind) {
+    case quorum::EventKind::fenced:
+      journal_.fenced(static_cast<std::uint64_t>(event.epoch), instant_of(event.at_ns));
+      break;
+    case quorum::EventKind::started:
+      journal_.epoch_started(static_cast<std::uint64_t>(event.epoch), replicas_of(event.members),
+                             event.base_step, instant_of(event.at_ns));
+      break;
+    case quorum::EventKind::expelled: {
+      // Out of the quorum, but its process may be alive: kill it before it is replaced.
+      const auto worker = find(event.id.instance);
+      if (worker == workers_.end() || worker->expelled) break;
+      worker->expelled = true;
+      journal_.died(event.id.replica, fmt::format("{}", to_string(event.cause)),
+                    instant_of(event.at_ns));
+      // A broken link is most often the first sign of a death, whose cause the exit is about to
+      // tell.
+      const bool dying = event.cause == quorum::Cause::link_lost;
+      worker->kill_at =
+          clock_.now() +
+          (dying ? 2 * std::chrono::milliseconds(config_.cluster.heartbeat_ms) : Duration::zero());
+      kill_expelled_workers();
+      break;
+    }
+    case quorum::EventKind::left: {
+      // A rank that ends itself for an error says so before it does; its exit follows.
+      const auto worker = find(event.id.instance);
+      if (worker == workers_.end() || stop_requested_) break;
+      journal_.died(event.id.replica, event.text, instant_of(event.at_ns));
+      break;
+    }
+    case quorum::EventKind::refused:
+      if (find(event.id.instance) != workers_.end()) journal_.warning(event.text);
+      break;
+    case quorum::EventKind::trouble:
+    case quorum::EventKind::waiting_proof:
+      journal_.warning(event.text.empty() ? std::string(to_string(event.kind))
+                                          : "lighthouse: " + event.text);
+      break;
+    default:
+      break;
+  }
+}
+
+// A lighthouse, new or restarted, tells whom its last record knows. Those that are not this
+// controller's living workers are dead: they were children of this host's controllers, and die with
+// them; the lock on the run's folder says that there is no other.
+void Controller::on_record(const quorum::RecordNews& news) {
+  if (!news.record || !agent_) return;
+  for (const auto& member : news.record->members) {
+    const bool ours = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+      return worker.instance == member.id.instance;
+    });
+    if (!ours)
+      agent_->report_dead(member.id.instance, quorum::Cause::launcher, "its controller has ended",
+                          clock_.now());
+  }
+}
+
+void Controller::on_signal(int signal) {
+  if (stop_requested_ && signal == SIGINT) {
+    end({RunEnd::Status::stopped, "interrupted twice; the newest checkpoint is older", {}});
+    for (std::size_t rank = 0; mesh_ && rank < workers_.size(); ++rank)
+      (void)mesh_->kill(rank, SIGKILL);
+    return;
+  }
+  if (!stop_requested_) {
+    journal_.warning(signal == SIGINT
+                         ? "interrupted: ending at the next step boundary, with a checkpoint; once "
+                           "more ends at once"
+                         : "SIGTERM: ending at the next step boundary, with a checkpoint");
+  }
+  stop_requested_ = true;
+  if (signal == SIGTERM) {
+    kill_deadline_ =
+        clock_.now() + std::chrono::duration_cast<Duration>(
+                           std::chrono::duration<double>(config_.cluster.grace_seconds));
+  }
+  if (control_) (void)control_->cast<&job::WorkerControl::stop_at_boundary>();
+}
+
+// Random faults come from outside, at any instruction of the victim.
+void Controller::inject_due_faults() {
+  if (!first_commit_ || stop_requested_) return;
+  const Instant now = clock_.now();
+  for (std::size_t i = 0; i < faults_.random.size(); ++i) {
+    const auto& random = faults_.random[i];
+    auto& done = random_faults_done_[i];
+    if (random.count && done >= *random.count) continue;
+    if (now < *first_commit_ + random.time_of(done)) continue;
+    std::vector<std::size_t> candidates;
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+      if (workers_[rank].entered && !workers_[rank].expelled && !mesh_->exit_of(rank))
+        candidates.push_back(rank);
+    }
+    // Never the last one that has the state: that would be another experiment.
+    if (candidates.size() < 2) continue;
+    const std::size_t victim = candidates[static_cast<std::size_t>(
+        random.victim_of(done, static_cast<int>(candidates.size())))];
+    ++done;
+    const int signal = random.kind == job::FaultKind::stop       ? SIGSTOP
+                       : random.kind == job::FaultKind::segfault ? SIGSEGV
+                                                                 : SIGKILL;
+    journal_.injected(static_cast<int>(victim), std::string(to_string(random.kind)), clock_.now());
+    (void)mesh_->kill(victim, signal);
+  }
+}
+
+}  // namespace teson::apps

@@ -1,0 +1,271 @@
+#include "apps/teson/run_journal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "teson/job/sample_ledger.h"
+
+namespace teson::apps {
+namespace {
+
+job::LiveLine::Options live_options() {
+  job::LiveLine::Options options;
+  options.fd = STDERR_FILENO;
+  options.terminal = job::LiveLine::is_terminal(STDERR_FILENO);
+  return options;
+}
+
+}  // namespace
+
+RunJournal::RunJournal(const job::RunPaths& paths, const job::Config& config,
+                       const job::FaultPlan& faults, const Clock& clock)
+    : paths_(paths),
+      config_(config),
+      faults_(faults),
+      clock_(clock),
+      live_(clock, live_options()),
+      began_(clock.now()) {}
+
+Result<std::unique_ptr<RunJournal>> RunJournal::open(const job::RunPaths& paths,
+                                                     const job::Config& config,
+                                                     const job::FaultPlan& faults,
+                                                     const Clock& clock) {
+  std::unique_ptr<RunJournal> journal(new RunJournal(paths, config, faults, clock));
+  TESON_TRY(journal->metrics_, job::RecordWriter::open(paths.metrics()));
+  TESON_TRY(journal->events_, job::RecordWriter::open(paths.events()));
+  TESON_TRY(journal->ledger_lines_, job::RecordWriter::open(paths.ledger()));
+  // Faults that fired in an earlier session are not this one's.
+  for (const auto& fault : faults.faults) {
+    if (job::claimed_at(paths.faults(), fault)) journal->injections_noted_.insert(fault.name());
+  }
+  TESON_TRY(const auto before, job::read_step_records(paths.metrics()));
+  if (!before.empty()) journal->newest_before_ = before.back().step;
+  return journal;
+}
+
+void RunJournal::note_outcome(const Result<void>& written) {
+  if (written || write_failed_) return;
+  write_failed_ = true;
+  live_.message(
+      fmt::format("teson: {}; training goes on, its records do not", written.error().message));
+}
+
+void RunJournal::write(const job::EventRecord& record) {
+  note_outcome(events_->write(record));
+}
+
+job::EventRecord RunJournal::event(job::EventKind kind) const {
+  job::EventRecord record;
+  record.kind = kind;
+  record.wall_ns = clock_.wall_ns();
+  record.at = clock_.now();
+  return record;
+}
+
+void RunJournal::started(const std::string& how) {
+  auto record = event(job::EventKind::started);
+  record.cause = how;
+  write(record);
+}
+
+void RunJournal::spawned(int replica, Instant at) {
+  if (spawned_once_.insert(replica).second) return;
+  failures_.spawned(replica, at);
+  coming_back_.insert(replica);
+}
+
+// A worker notes the instant of a planned fault in a file, since it cannot say anything afterwards.
+void RunJournal::note_injections(int replica) {
+  for (const auto& fault : faults_.faults) {
+    if (fault.replica != replica || injections_noted_.contains(fault.name())) continue;
+    const auto at = job::claimed_at(paths_.faults(), fault);
+    if (!at) continue;
+    injections_noted_.insert(fault.name());
+    injected(replica, fault.name(), *at);
+  }
+}
+
+void RunJournal::injected(int replica, const std::string& what, Instant at) {
+  failures_.injected(replica, at);
+  auto record = event(job::EventKind::injected);
+  record.at = at;
+  record.replica = replica;
+  record.cause = what;
+  write(record);
+}
+
+void RunJournal::died(int replica, const std::string& cause, Instant at) {
+  note_injections(replica);
+  const std::size_t before = failures_.rows().size();
+  failures_.died(replica, cause, at);
+  alive_.erase(replica);
+  coming_back_.erase(replica);
+  if (failures_.rows().size() == before) return;
+  auto record = event(job::EventKind::failure);
+  record.at = at;
+  record.replica = replica;
+  record.step = step_;
+  record.cause = cause;
+  record.detect_ms = failures_.rows().back().detect_ms;
+  write(record);
+  live_.message(fmt::format("replica {} failed after step {}: {}", replica, step_, cause));
+}
+
+void RunJournal::fenced(std::uint64_t epoch, Instant at) {
+  failures_.fenced(epoch, at);
+}
+
+void RunJournal::epoch_started(std::uint64_t epoch, const std::vector<int>& members,
+                               std::int64_t base_step, Instant at) {
+  failures_.started(epoch, members, at);
+  alive_ = {members.begin(), members.end()};
+  auto record = event(job::EventKind::epoch);
+  record.at = at;
+  record.epoch = epoch;
+  record.step = base_step;
+  record.cause = fmt::format("replicas {}", fmt::join(members, " "));
+  write(record);
+}
+
+void RunJournal::committed(int replica, const job::StepRecord& step, const job::LedgerLine& ledger,
+                           Instant at) {
+  failures_.committed(step.step, step.epoch, at);
+  if (coming_back_.erase(replica) > 0) {
+    failures_.rejoined(replica, at);
+    auto record = event(job::EventKind::rejoin);
+    record.at = at;
+    record.replica = replica;
+    record.step = step.step;
+    write(record);
+    live_.message(fmt::format("replica {} is back at step {}", replica, step.step));
+  }
+  if (first_step_ && step.step <= step_) return;
+  if (!first_step_) {
+    first_step_ = step.step;
+    first_commit_ = at;
+    steps_lost_ = std::max<std::int64_t>(0, newest_before_ - (step.step - 1));
+  } else {
+    tokens_here_ += step.tokens - tokens_;
+    const double seconds = to_seconds(at - *last_commit_);
+    const double now = seconds > 0 ? static_cast<double>(step.tokens - tokens_) / seconds : rate_;
+    rate_ = rate_ == 0 ? now : 0.9 * rate_ + 0.1 * now;
+  }
+  last_commit_ = at;
+  step_ = step.step;
+  tokens_ = step.tokens;
+  loss_ = step.loss;
+  if (step.skipped) {
+    warning(fmt::format("step {}: the loss or the gradient is not finite; the step was skipped",
+                        step.step));
+  }
+  note_outcome(metrics_->write(step));
+  note_outcome(ledger_lines_->write(ledger));
+  live_.update(progress());
+}
+
+void RunJournal::evaluated(std::int64_t step, double loss) {
+  if (evaluated_ == step) return;
+  evaluated_ = step;
+  auto record = event(job::EventKind::evaluation);
+  record.step = step;
+  record.loss = loss;
+  write(record);
+  live_.message(fmt::format("step {}: validation loss {:.4f}", step, loss));
+}
+
+void RunJournal::checkpoint(std::int64_t step, const std::string& text, bool written) {
+  auto record = event(written ? job::EventKind::checkpoint : job::EventKind::warning);
+  record.step = step;
+  record.cause = text;
+  write(record);
+  if (!written) live_.message(fmt::format("teson: no checkpoint of step {}: {}", step, text));
+}
+
+void RunJournal::warning(std::string_view text) {
+  auto record = event(job::EventKind::warning);
+  record.cause = text;
+  write(record);
+  live_.message(fmt::format("teson: {}", text));
+}
+
+job::Progress RunJournal::progress() const {
+  job::Progress progress;
+  progress.step = step_;
+  progress.steps = config_.train.steps;
+  progress.loss = loss_;
+  progress.tokens_per_s = rate_;
+  progress.replicas_alive = static_cast<int>(alive_.size());
+  progress.replicas = config_.cluster.replicas;
+  progress.failures = static_cast<int>(failures_.rows().size());
+  if (rate_ > 0) {
+    const auto left =
+        static_cast<double>((config_.train.steps - step_) * job::tokens_per_step(config_));
+    progress.seconds_left = left / rate_;
+  }
+  if (!coming_back_.empty())
+    progress.note = fmt::format("replica {} is coming back", fmt::join(coming_back_, ", "));
+  return progress;
+}
+
+void RunJournal::tick() {
+  if (first_step_) live_.update(progress());
+}
+
+Result<void> RunJournal::finish(job::Summary& summary) {
+  live_.finish();
+  summary.steps = step_;
+  summary.steps_planned = config_.train.steps;
+  summary.steps_lost = steps_lost_;
+  summary.tokens = tokens_;
+  summary.replicas = config_.cluster.replicas;
+  summary.seconds = to_seconds(clock_.now() - began_);
+  if (first_step_ && *last_commit_ > first_commit_) {
+    summary.tokens_per_s =
+        static_cast<double>(tokens_here_) / to_seconds(*last_commit_ - first_commit_);
+  }
+  summary.failures = failures_.rows();
+  TESON_TRY(const auto steps, job::read_step_records(paths_.metrics()));
+  if (!steps.empty()) {
+    const auto finite = [](double loss) {
+      return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
+    };
+    summary.loss_first = finite(steps.front().loss);
+    summary.loss_last = finite(steps.back().loss);
+    if (step_ == 0) summary.steps = steps.back().step;
+    if (step_ == 0) summary.tokens = steps.back().tokens;
+  }
+  for (const auto& step : steps) {
+    if (step.step <= summary.steps && step.skipped) ++summary.steps_skipped;
+  }
+  const auto& batch = config_.batch;
+  job::LedgerPlan plan;
+  plan.steps = summary.steps;
+  plan.lanes = batch.lanes;
+  plan.samples_per_lane = std::int64_t{batch.microbatches} * batch.sequences;
+  TESON_TRY(const auto check, job::check_ledger(paths_.ledger(), plan));
+  summary.samples_planned = check.samples_planned;
+  summary.samples_used = check.samples_used;
+  for (const auto& row : failures_.rows()) {
+    auto record = event(job::EventKind::recovered);
+    record.replica = row.replica;
+    record.step = row.step;
+    record.cause = row.cause;
+    record.detect_ms = row.detect_ms;
+    record.reconfigure_ms = row.reconfigure_ms;
+    record.commit_ms = row.commit_ms;
+    record.rejoin_ms = row.rejoin_ms;
+    write(record);
+  }
+  auto record = event(job::EventKind::finished);
+  record.step = summary.steps;
+  record.cause = summary.status;
+  write(record);
+  TESON_TRY_VOID(events_->sync());
+  return job::write_summary(summary, paths_.summary());
+}
+
+}  // namespace teson::apps

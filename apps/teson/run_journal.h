@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "teson/base/clock.h"
+#include "teson/base/error.h"
+#include "teson/job/config.h"
+#include "teson/job/failure_ledger.h"
+#include "teson/job/inject.h"
+#include "teson/job/live_line.h"
+#include "teson/job/records.h"
+#include "teson/job/run_folder.h"
+#include "teson/job/summary.h"
+
+namespace teson::apps {
+
+/// What happens in a run, written down: metrics, events and ledger in the run's folder, progress
+/// for people, and at the end the summary. One thread, the controller's. A record that cannot be
+/// written is said once and does not stop the run.
+class RunJournal {
+ public:
+  /// The clock and the paths outlive it.
+  static Result<std::unique_ptr<RunJournal>> open(const job::RunPaths& paths,
+                                                  const job::Config& config,
+                                                  const job::FaultPlan& faults, const Clock& clock);
+
+  void started(const std::string& how);
+  /// A replica's process was started; the first one is no replacement.
+  void spawned(int replica, Instant at);
+  /// A fault was put into a replica on purpose. Planned ones are found by themselves.
+  void injected(int replica, const std::string& what, Instant at);
+  void died(int replica, const std::string& cause, Instant at);
+  /// Tells the cause of the replica's newest failure, which is only known now.
+  void cause_known(int replica, const std::string& cause) { failures_.cause_known(replica, cause); }
+  void fenced(std::uint64_t epoch, Instant at);
+  void epoch_started(std::uint64_t epoch, const std::vector<int>& members, std::int64_t base_step,
+                     Instant at);
+  /// One rank's report of a committed step; every rank sends one, the first of a step counts. `at`:
+  /// its commit.
+  void committed(int replica, const job::StepRecord& record, const job::LedgerLine& ledger,
+                 Instant at);
+  /// Every rank reports an evaluation; the first report counts.
+  void evaluated(std::int64_t step, double loss);
+  void checkpoint(std::int64_t step, const std::string& text, bool written);
+  void warning(std::string_view text);
+  /// Draws the live line again.
+  void tick();
+
+  std::int64_t step() const { return step_; }
+  std::size_t failures() const { return failures_.rows().size(); }
+  /// The table of failures so far.
+  const std::vector<job::FailureRow>& failure_rows() const { return failures_.rows(); }
+
+  /// Fills in what the journal knows, writes summary.json and the events still owed.
+  Result<void> finish(job::Summary& summary);
+
+ private:
+  RunJournal(const job::RunPaths& paths, const job::Config& config, const job::FaultPlan& faults,
+             const Clock& clock);
+  void write(const job::EventRecord& record);
+  job::EventRecord event(job::EventKind kind) const;
+  void note_injections(int replica);
+  void note_outcome(const Result<void>& written);
+  job::Progress progress() const;
+
+  const job::RunPaths& paths_;
+  const job::Config& config_;
+  const job::FaultPlan& faults_;
+  const Clock& clock_;
+  std::optional<job::RecordWriter> metrics_, events_, ledger_lines_;
+  job::FailureLedger failures_;
+  job::LiveLine live_;
+  Instant began_{};
+  std::int64_t step_ = 0;                   ///< the newest committed one
+  std::optional<std::int64_t> first_step_;  ///< of this session
+  std::int64_t steps_lost_ = 0;
+  std::int64_t tokens_ = 0;
+  std::int64_t tokens_here_ = 0;  ///< trained on in this session
+  Instant first_commit_{};
+  std::int64_t evaluated_ = 0;  ///< the step of the newest evaluation
+  double rate_ = 0;             ///< tokens a second, smoothed
+  std::optional<Instant> last_commit_;
+  std::optional<double> loss_;
+  std::int64_t newest_before_ = 0;  ///< step that an earlier session of the run had committed
+  std::set<int> spawned_once_;
+  std::set<int> alive_;
+  std::set<int> coming_back_;
+  std::set<std::string> injections_noted_;
+  bool write_failed_ = false;
+};
+
+}  // namespace teson::apps

@@ -1,0 +1,39 @@
+#include "apps/teson/signals.h"
+
+#include <csignal>
+#include <utility>
+
+#include <pthread.h>
+
+namespace teson::apps {
+namespace {
+
+// Ends the thread; no one else sends it to this process.
+constexpr int kEnd = SIGUSR2;
+
+sigset_t own_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, kEnd})
+    sigaddset(&signals, signal);
+  return signals;
+}
+
+}  // namespace
+
+Signals::Signals(std::function<void(int)> taken) {
+  const sigset_t signals = own_signals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  thread_ = std::thread([signals, taken = std::move(taken)] {
+    int signal = 0;
+    while (sigwait(&signals, &signal) == 0 && signal != kEnd)
+      taken(signal);
+  });
+}
+
+Signals::~Signals() {
+  pthread_kill(thread_.native_handle(), kEnd);
+  thread_.join();
+}
+
+}  // namespace teson::apps

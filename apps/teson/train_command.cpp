@@ -1,0 +1,152 @@
+#include <csignal>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "apps/teson/child.h"
+#include "apps/teson/commands.h"
+#include "apps/teson/controller.h"
+#include "apps/teson/event_queue.h"
+#include "apps/teson/prepare_corpus.h"
+#include "apps/teson/run_journal.h"
+#include "apps/teson/signals.h"
+#include "teson/base/clock.h"
+#include "teson/job/config.h"
+#include "teson/job/inject.h"
+#include "teson/job/run_folder.h"
+#include "teson/job/summary.h"
+
+namespace teson::apps {
+namespace {
+
+struct Arguments {
+  std::string file;
+  std::vector<std::string> overrides;
+  std::string run_dir;
+  std::vector<std::string> faults;
+  bool start_anew = false;
+};
+
+// A signal before the workers run ends the preparation; later ones are the controller's.
+struct SignalTarget {
+  EventQueue queue;
+  std::stop_source preparation;
+  Controller* controller = nullptr;  // queue's thread only
+  bool stopped = false;              // queue's thread only
+};
+
+job::Summary summarize(const RunEnd& end) {
+  job::Summary summary;
+  summary.status = end.status == RunEnd::Status::completed ? "completed"
+                   : end.status == RunEnd::Status::stopped ? "stopped"
+                                                           : "failed";
+  summary.reason = end.reason;
+  if (end.report) {
+    summary.val_loss = end.report->val_loss;
+    summary.weights_sha256 = end.report->weights_sha256;
+    summary.unigram_entropy = end.report->unigram_entropy;
+  }
+  return summary;
+}
+
+// A few lines of what the model has learnt.
+void show_sample(const job::Config& config, const job::RunPaths& paths,
+                 const std::filesystem::path& prepared) {
+  if (config.train.generate_tokens == 0) return;
+  fmt::print("\nthe model continues \"{}\":\n\n", config.train.generate_prompt);
+  std::fflush(stdout);
+  const auto ended =
+      run_child(program_folder() / "teson-worker",
+                {"generate", job::checkpoint_dir(config).string(), config.train.generate_prompt,
+                 prepared.string(), fmt::format("{}", config.train.generate_tokens), "0.8", "0.95",
+                 "0", "1"});
+  if (!ended) report(ended.error());
+  fmt::print("\nmore of it: {} generate {} --prompt \"…\"\n", (program_folder() / "teson").string(),
+             paths.dir.string());
+}
+
+Result<int> train(const Arguments& arguments, SignalTarget& target) {
+  auto loaded = job::load_config(arguments.file, arguments.overrides);
+  // Whatever is wrong with it, a file that is not there included, is for the user to mend.
+  if (!loaded) return fail(ErrorKind::invalid, loaded.error().message);
+  job::Config config = std::move(*loaded);
+  if (!arguments.run_dir.empty()) config.run.dir = arguments.run_dir;
+  TESON_TRY(const auto faults, job::parse_faults(arguments.faults));
+  TESON_TRY_VOID(job::check_faults(faults, config));
+  const auto dir = std::filesystem::absolute(job::run_dir(config));
+  config.run.dir = dir.string();
+  job::RunFolderOptions folder_options;
+  folder_options.start_anew = arguments.start_anew;
+  TESON_TRY(const auto folder, job::RunFolder::open(dir, config, folder_options));
+
+  const auto prepared = std::filesystem::absolute(job::prepared_dir(config));
+  auto corpus = prepare_corpus(config, prepared, target.preparation.get_token());
+  if (!corpus && corpus.error().kind == ErrorKind::aborted) return kInterrupted;
+  if (!corpus) return Failure(corpus.error());
+  fmt::print(stderr, "{}run:    '{}', {} replica{}\n", *corpus, dir.string(),
+             config.cluster.replicas, config.cluster.replicas == 1 ? "" : "s");
+
+  const SystemClock clock;
+  TESON_TRY(auto journal, RunJournal::open(folder.paths(), config, faults, clock));
+  journal->started(folder.existed() ? "resumed or repeated" : "new");
+  RunEnd end;
+  {
+    Controller controller(config, folder, prepared, faults, *journal, target.queue, clock);
+    target.controller = &controller;
+    end = controller.run();
+    target.controller = nullptr;
+  }
+  auto summary = summarize(end);
+  TESON_TRY_VOID(journal->finish(summary));
+  fmt::print("{}", job::format_summary(summary));
+  std::fflush(stdout);
+  if (end.status == RunEnd::Status::failed) return Failure(Error{ErrorKind::failed, end.reason});
+  if (end.status == RunEnd::Status::stopped) return kInterrupted;
+  show_sample(config, folder.paths(), prepared);
+  return kDone;
+}
+
+int run(const Arguments& arguments) {
+  SignalTarget target;
+  const Signals signals([&target](int signal) {
+    target.preparation.request_stop();
+    target.queue.post([&target, signal] {
+      target.stopped = true;
+      if (target.controller != nullptr) target.controller->on_signal(signal);
+    });
+  });
+  const auto status = train(arguments, target);
+  return status ? *status : report(status.error());
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int& status) {
+  auto arguments = std::make_shared<Arguments>();
+  auto* command = app.add_subcommand("train",
+                                     "Train as a configuration says, on this machine. The same "
+                                     "command again resumes from the newest checkpoint");
+  command->add_option("file", arguments->file, "A TOML file (every key: teson config --explain)")
+      ->required();
+  command->add_option("--set", arguments->overrides, "key=value, over the file; repeatable")
+      ->take_all();
+  command->add_option("--run-dir", arguments->run_dir,
+                      "The run's folder; default: run.dir of the file, else runs/NAME");
+  command->add_flag("--start-anew", arguments->start_anew,
+                    "Move what an earlier run left in the folder aside, and begin from nothing");
+  command
+      ->add_option(
+          "--inject", arguments->faults,
+          "Put in a fault: KIND:replica=R,step=S[,phase=compute|reduce|vote|apply|checkpoint] or "
+          "KIND:every=DURATION,seed=N[,count=N]; KIND: kill, stop, segfault, exception, hang, nan. "
+          "Repeatable")
+      ->take_all();
+  command->callback([arguments, &status] { status = run(*arguments); });
+}
+
+}  // namespace teson::apps

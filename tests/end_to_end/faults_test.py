@@ -1,0 +1,138 @@
+"""Each kind of fault, alone: the run goes on, and says what happened."""
+
+import json
+import os
+import shutil
+import signal
+
+import harness
+from harness import main
+
+SETS = ["train.steps=30", "batch.lanes=4", "cluster.replicas=2"]
+
+
+def plain_sha(case):
+    return case.train("plain", sets=SETS).summary()["weights_sha256"]
+
+
+def one_failure(run):
+    failures = run.summary()["failures"]
+    assert len(failures) == 1, failures
+    return failures[0]
+
+
+def a_killed_worker_is_replaced_and_every_phase_is_stamped(case):
+    run = case.train(sets=SETS + ["train.steps=200"], inject=["kill:replica=1,step=20"])
+    failure = one_failure(run)
+    assert failure["replica"] == 1 and failure["cause"] == "SIGKILL" and failure["injected"], failure
+    for phase in ("detect_ms", "reconfigure_ms", "commit_ms", "rejoin_ms"):
+        assert failure[phase] is not None and 0 <= failure[phase] < 10000, failure
+
+
+def a_stopped_worker_is_expelled_and_replaced(case):
+    sha = plain_sha(case)
+    run = case.train("stop", sets=SETS, inject=["stop:replica=1,step=10"])
+    assert one_failure(run)["cause"] == "silent", run.summary()
+    assert run.summary()["weights_sha256"] == sha
+
+
+def a_hanging_worker_is_expelled_and_replaced(case):
+    sha = plain_sha(case)
+    run = case.train("hang", sets=SETS, inject=["hang:replica=0,step=10"])
+    assert one_failure(run)["cause"] == "hang", run.summary()
+    assert run.summary()["weights_sha256"] == sha
+
+
+def a_crash_in_native_code_is_named(case):
+    run = case.train(sets=SETS, inject=["segfault:replica=1,step=10"])
+    assert one_failure(run)["cause"] == "SIGSEGV", run.summary()
+
+
+def an_exception_is_quoted(case):
+    run = case.train(sets=SETS, inject=["exception:replica=1,step=10"])
+    assert "injected exception at step 10" in one_failure(run)["cause"], run.summary()
+
+
+def a_nan_is_skipped_counted_and_seen(case):
+    run = case.train(sets=SETS, inject=["nan:replica=1,step=10"])
+    summary = run.summary()
+    assert summary["steps_skipped"] == 1 and summary["failures"] == [], summary
+    line = run.lines("metrics.jsonl")[9]
+    assert line["step"] == 10 and line["skipped"] and line["gradient_norm"] is None, line
+
+
+def a_loss_that_stays_nan_ends_the_run_and_says_where_it_began(case):
+    run = case.train(status=1, sets=SETS + ["train.nan_limit=3"], inject=[f"nan:replica=1,step={step}" for step in (10, 11, 12)])
+    summary = run.summary()
+    assert summary["status"] == "failed" and "from step 10 on" in summary["reason"], summary
+    for line in (run.folder / "metrics.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=refuse)
+
+
+def refuse(name):
+    raise AssertionError(f"{name} is not JSON")
+
+
+def a_corpus_cut_short_ends_the_run_and_is_named(case):
+    run = case.start(sets=SETS + ["train.steps=100000"])
+    run.wait_step(2)
+    shards = list((run.folder / "data").glob("train-*.tokens"))
+    assert shards
+    for shard in shards:
+        os.truncate(shard, 100)
+    run.wait(60)
+    assert run.status == 1, run.status
+    assert "train-00000.tokens" in run.text(), run.text()[-2000:]
+
+
+def a_worker_that_crashes_at_every_start_ends_the_run_with_a_diagnosis(case):
+    programs = case.folder / "programs"
+    programs.mkdir()
+    shutil.copy(harness.TESON, programs / "teson")
+    (programs / "teson-worker").write_text("#!/bin/sh\necho the library libbroken.so is missing\nexit 3\n")
+    (programs / "teson-worker").chmod(0o755)
+    run = case.train(status=1, sets=SETS, program=programs / "teson")
+    text = run.text()
+    assert "libbroken.so" in text and "exit code 3" in text and "worker-" in text, text[-2000:]
+
+
+def two_at_once_of_three(case):
+    plain = case.train("plain", sets=SETS).summary()["weights_sha256"]
+    run = case.train("two", sets=SETS[:2] + ["cluster.replicas=3"], inject=["kill:replica=1,step=10", "kill:replica=2,step=10"])
+    assert run.summary()["weights_sha256"] == plain
+    assert len(run.summary()["failures"]) == 2
+
+
+def all_workers_killed_come_back_from_the_checkpoint(case):
+    plain = case.train("plain", sets=SETS).summary()["weights_sha256"]
+    run = case.train("all", sets=SETS + ["checkpoint.every=5"], inject=["kill:replica=0,step=17", "kill:replica=1,step=17"])
+    assert run.summary()["weights_sha256"] == plain, run.summary()
+
+
+def the_lighthouse_may_die(case):
+    plain = case.train("plain", sets=SETS + ["train.steps=200"]).summary()["weights_sha256"]
+    run = case.start("dark", sets=SETS + ["train.steps=200"])
+    run.wait_step(20)
+    lighthouse = [pid for pid, name in run.processes().items() if name == "teson" and pid != run.process.pid]
+    assert len(lighthouse) == 1, run.processes()
+    os.kill(lighthouse[0], signal.SIGKILL)
+    run.wait()
+    assert run.status == 0, run.text()
+    assert run.summary()["weights_sha256"] == plain and run.summary()["failures"] == [], run.summary()
+
+
+def random_kills(case):
+    plain = case.train("plain", sets=SETS + ["train.steps=300"]).summary()["weights_sha256"]
+    run = case.train("random", sets=SETS[:2] + ["cluster.replicas=3", "train.steps=300"], inject=["kill:every=1500ms,seed=3"])
+    summary = run.summary()
+    assert summary["weights_sha256"] == plain
+    assert len(summary["failures"]) >= 2, summary["failures"]
+    assert summary["samples_used"] == summary["samples_planned"], summary
+
+
+main(a_killed_worker_is_replaced_and_every_phase_is_stamped, a_stopped_worker_is_expelled_and_replaced,
+     a_hanging_worker_is_expelled_and_replaced, a_crash_in_native_code_is_named, an_exception_is_quoted,
+     a_nan_is_skipped_counted_and_seen, a_loss_that_stays_nan_ends_the_run_and_says_where_it_began,
+     a_corpus_cut_short_ends_the_run_and_is_named,
+     a_worker_that_crashes_at_every_start_ends_the_run_with_a_diagnosis, two_at_once_of_three,
+     all_workers_killed_come_back_from_the_checkpoint, the_lighthouse_may_die, random_kills)

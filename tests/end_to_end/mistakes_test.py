@@ -1,0 +1,143 @@
+"""What users run into: one clear message each, an exit status that says whose fault it was, and nothing lost."""
+
+import resource
+import socket
+import subprocess
+
+import harness
+from harness import main
+
+SETS = ["train.steps=20", "cluster.replicas=2"]
+
+
+def refused(case, status, *words, **arguments):
+    run = case.train(status=status, **arguments)
+    text = run.text()
+    missing = [word for word in words if word not in text]
+    assert not missing, f"not in the message: {missing}\n{text[-1500:]}"
+    return run
+
+
+def teson(*arguments):
+    done = subprocess.run([harness.TESON, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    return done.returncode, done.stdout + done.stderr
+
+
+def an_unknown_key_is_named_with_its_place_and_the_nearest(case):
+    config = case.folder / "bad.toml"
+    config.write_text("[train]\nstpes = 10\n")
+    refused(case, 2, "bad.toml:2:1", "stpes", "steps", config=config)
+    refused(case, 2, "train.stpes", "train.steps", sets=["train.stpes=10"])
+
+
+def a_missing_configuration_is_named(case):
+    refused(case, 2, "missing.toml", config=case.folder / "missing.toml")
+
+
+def a_run_folder_that_is_used_is_refused(case):
+    run = case.start(sets=["train.steps=100000"])
+    run.wait_step(2)
+    refused(case, 1, "pid", str(run.process.pid), sets=["train.steps=100000"])
+    assert run.process.poll() is None
+
+
+def another_configuration_is_refused_and_the_difference_named(case):
+    first = case.train(sets=SETS)
+    refused(case, 2, "train.seed", "--start-anew", sets=SETS + ["train.seed=5"])
+    assert first.summary()["steps"] == 20
+    anew = case.train(sets=SETS + ["train.seed=5"], arguments=["--start-anew"])
+    assert anew.summary()["steps"] == 20 and (anew.folder / "previous-1").is_dir()
+
+
+def a_folder_that_cannot_be_written_is_named(case):
+    blocked = case.folder / "file"
+    blocked.write_text("in the way")
+    refused(case, 2, "file", name="file", sets=SETS)
+
+
+def names_with_spaces_and_other_scripts_work(case):
+    text = case.folder / "Träume und Мир" / "größe 1.txt"
+    text.parent.mkdir()
+    sentences = "\f".join(f"the river number {i} runs to the sea by way of {i * 7 % 101} hills." * 20 for i in range(200))
+    text.write_text(sentences)
+    run = case.train(name="ein Lauf 跑", sets=SETS + [f'data.corpus=["{text.parent}"]', "train.evaluate_batches=1"])
+    assert run.summary()["status"] == "completed"
+
+
+def bad_corpora_are_named(case):
+    def corpus(name, data):
+        path = case.folder / name
+        path.write_bytes(data)
+        return SETS + [f'data.corpus=["{path}"]']
+    refused(case, 2, "empty.txt", name="empty", sets=corpus("empty.txt", b""))
+    refused(case, 2, "binary.txt", name="binary", sets=corpus("binary.txt", b"text\0more" * 100))
+    refused(case, 2, "latin.txt", "UTF-8", name="latin", sets=corpus("latin.txt", b"caf\xe9 " * 100))
+    refused(case, 2, "tokens", name="small", sets=corpus("small.txt", b"too little text to fill a step\n"))
+    refused(case, 2, "bad.jsonl", name="bad", sets=corpus("bad.jsonl", b'{"text": "fine"}\n{"text": \n'))
+    refused(case, 2, "nowhere", name="nowhere", sets=SETS + ['data.corpus=["/nowhere/at/all"]'])
+
+
+def a_port_in_use_is_named(case):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        status, text = teson("lighthouse", "--bind", f"127.0.0.1:{port}")
+        assert status == 1 and str(port) in text, (status, text)
+
+
+def a_full_disk_is_named(case):
+    small = case.folder / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], capture_output=True).returncode != 0:
+        print("    skipped: cannot mount a small file system here")
+        return
+    try:
+        refused(case, 1, "space", name="small/run", sets=SETS)
+    finally:
+        subprocess.run(["umount", "-l", small], check=False)
+
+
+def too_few_descriptors_are_named(case):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
+    done = subprocess.run([harness.TESON, "train", harness.TINY, "--run-dir", case.folder / "few"], preexec_fn=limit,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "open files" in done.stderr, (done.returncode, done.stderr[-1000:])
+
+
+def output_that_is_no_terminal_has_plain_lines(case):
+    run = case.train(sets=SETS)
+    assert "\x1b" not in run.text() and "\r" not in run.text()
+
+
+def a_lighthouse_that_others_could_reach_needs_a_secret(case):
+    done = subprocess.run([harness.TESON, "lighthouse", "--job-bind", "tcp:0.0.0.0:0", "--record", case.folder / "record"],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    assert done.returncode != 0 and "secret" in done.stderr, done.stderr
+
+
+def generate_continues_a_text(case):
+    run = case.train(sets=SETS)
+    status, text = teson("generate", str(run.folder), "--prompt", "the ", "--tokens", "12", "--temperature", "0")
+    assert status == 0 and text.startswith("the ") and len(text) > 8, (status, text)
+    assert teson("generate", str(run.folder), "--prompt", "the ", "--tokens", "12", "--temperature", "0")[1] == text
+    status, text = teson("generate", str(case.folder))
+    assert status == 2 and "checkpoint" in text, (status, text)
+
+
+def elastic_mode_drops_what_a_dead_group_was_computing(case):
+    run = case.train(sets=["train.steps=60", "cluster.replicas=2", 'train.mode="elastic"'], inject=["kill:replica=1,step=10"])
+    summary = run.summary()
+    assert summary["status"] == "completed" and len(summary["failures"]) == 1, summary
+    assert summary["samples_used"] < summary["samples_planned"], summary
+    alone = [line for line in run.lines("metrics.jsonl") if line["replicas"] == 1]
+    assert alone, "no step was committed by the survivor alone"
+
+
+main(an_unknown_key_is_named_with_its_place_and_the_nearest, a_missing_configuration_is_named, a_run_folder_that_is_used_is_refused,
+     another_configuration_is_refused_and_the_difference_named, a_folder_that_cannot_be_written_is_named,
+     names_with_spaces_and_other_scripts_work, bad_corpora_are_named, a_port_in_use_is_named, a_full_disk_is_named,
+     too_few_descriptors_are_named, output_that_is_no_terminal_has_plain_lines,
+     a_lighthouse_that_others_could_reach_needs_a_secret, generate_continues_a_text,
+     elastic_mode_drops_what_a_dead_group_was_computing)

@@ -1,0 +1,115 @@
+"""Stopping and coming back: at any moment, in any way, the history goes on as if never stopped."""
+
+import os
+import signal
+import time
+
+from harness import main, processes_of, wait_until
+
+SETS = ["train.steps=60", "batch.lanes=4", "cluster.replicas=2", "checkpoint.every=10"]
+
+
+def kill_nine_of_everything_resumes_to_the_same_bits(case):
+    plain = case.train("plain", sets=SETS).summary()
+    run = case.start("hit", sets=SETS)
+    run.wait_step(25)
+    for pid in list(run.processes()) + [run.process.pid]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    run.process.wait()
+    wait_until(lambda: not processes_of(run.folder), 1, lambda: f"left: {processes_of(run.folder)}")
+    again = case.train("hit", sets=SETS).summary()
+    assert again["weights_sha256"] == plain["weights_sha256"]
+    assert again["samples_used"] == again["samples_planned"] == plain["samples_planned"]
+
+
+def the_controllers_death_ends_all(case):
+    run = case.start(sets=SETS + ["train.steps=100000"])
+    run.wait_step(3)
+    assert len(run.processes()) >= 3
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.process.wait()
+    wait_until(lambda: not processes_of(run.folder), 1.5, lambda: f"left: {processes_of(run.folder)}")
+
+
+def ctrl_c_ends_with_a_checkpoint_and_resumes(case):
+    plain = case.train("plain", sets=SETS).summary()
+    run = case.start("hit", sets=SETS)
+    run.wait_step(7)
+    run.process.send_signal(signal.SIGINT)
+    run.wait(20)
+    assert run.status == 130, (run.status, run.text())
+    stopped = run.summary()
+    assert stopped["status"] == "stopped" and 7 <= stopped["steps"] < 60, stopped
+    again = case.train("hit", sets=SETS).summary()
+    assert again["steps_lost"] == 0, again
+    assert again["weights_sha256"] == plain["weights_sha256"]
+
+
+def a_second_ctrl_c_ends_at_once(case):
+    run = case.start(sets=SETS + ["train.steps=100000", "batch.microbatches=40"])
+    wait_until(lambda: len(run.processes()) >= 3, 20, run.text)
+    time.sleep(1)
+    run.process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    run.process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    run.wait(10)
+    assert run.status == 130 and time.monotonic() - began < 3, (run.status, run.text())
+
+
+def sigterm_keeps_to_the_grace_time(case):
+    run = case.start(sets=SETS + ["train.steps=100000", "batch.microbatches=40", "cluster.grace_seconds=0.2"])
+    wait_until(lambda: len(run.processes()) >= 3, 20, run.text)
+    time.sleep(1)
+    began = time.monotonic()
+    run.process.send_signal(signal.SIGTERM)
+    run.wait(20)
+    assert run.status == 130 and time.monotonic() - began < 12, (run.status, run.text())
+
+
+def sigterm_before_the_first_step_leaves_nothing(case):
+    run = case.start(sets=SETS)
+    time.sleep(0.15)
+    run.process.send_signal(signal.SIGTERM)
+    run.wait(20)
+    assert run.status == 130, (run.status, run.text())
+
+
+def another_number_of_replicas_may_resume(case):
+    plain = case.train("plain", sets=SETS).summary()
+    run = case.start("hit", sets=SETS)
+    run.wait_step(12)
+    run.process.send_signal(signal.SIGINT)
+    run.wait(20)
+    again = case.train("hit", sets=SETS[:2] + ["cluster.replicas=4", "checkpoint.every=10"]).summary()
+    assert again["weights_sha256"] == plain["weights_sha256"]
+
+
+def a_finished_run_may_be_started_again(case):
+    first = case.train(sets=SETS).summary()
+    again = case.train(sets=SETS).summary()
+    assert again["weights_sha256"] == first["weights_sha256"] and again["steps"] == 60, again
+
+
+def a_kill_while_checkpoints_are_written_and_removed(case):
+    plain = case.train("plain", sets=SETS).summary()
+    sets = SETS[:3] + ["checkpoint.every=1", "checkpoint.keep=1"]
+    for round_number in range(3):
+        run = case.start("hit", sets=sets)
+        run.wait_step(10 * (round_number + 1))
+        for pid in list(run.processes()) + [run.process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        run.process.wait()
+    again = case.train("hit", sets=sets).summary()
+    assert again["weights_sha256"] == plain["weights_sha256"]
+
+
+main(kill_nine_of_everything_resumes_to_the_same_bits, the_controllers_death_ends_all, ctrl_c_ends_with_a_checkpoint_and_resumes,
+     a_second_ctrl_c_ends_at_once, sigterm_keeps_to_the_grace_time, sigterm_before_the_first_step_leaves_nothing,
+     another_number_of_replicas_may_resume, a_finished_run_may_be_started_again, a_kill_while_checkpoints_are_written_and_removed)

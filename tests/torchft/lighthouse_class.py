@@ -3,19 +3,13 @@
 As a pytest plugin (-p lighthouse_class) it takes the place of the original before torchft's test modules import the name.
 """
 
-import ctypes
 import os
 import re
-import signal
 import subprocess
 import threading
 
 import torchft._torchft
 import torchft.coordination
-
-
-def end_with_parent(libc=ctypes.CDLL(None)):
-    libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 class LighthouseServer:
@@ -34,11 +28,10 @@ class LighthouseServer:
     def __init__(self, bind, min_replicas, join_timeout_ms=100, quorum_tick_ms=100, heartbeat_timeout_ms=5000):
         flags = {"bind": bind, "min-replicas": min_replicas, "join-timeout-ms": join_timeout_ms,
                  "quorum-tick-ms": quorum_tick_ms, "heartbeat-timeout-ms": heartbeat_timeout_ms}
-        command = [os.environ["TESON_LIGHTHOUSE"], "lighthouse"]
+        command = ["setpriv", "--pdeathsig", "TERM", os.environ["TESON_LIGHTHOUSE"], "lighthouse"]
         for flag, value in flags.items():
             command += ["--" + flag, str(value)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                         preexec_fn=end_with_parent)
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self._lines = []
         for line in self._process.stdout:
             self._lines.append(line)

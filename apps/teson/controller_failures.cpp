@@ -136,11 +136,12 @@ void Controller::on_quorum_event(const quorum::Event& event) {
       const auto worker = find(event.id.instance);
       if (worker == workers_.end() || worker->expelled) break;
       worker->expelled = true;
-      journal_.died(event.id.replica, fmt::format("{}", to_string(event.cause)),
-                    instant_of(event.at_ns));
       // A broken link is most often the first sign of a death, whose cause the exit is about to
       // tell.
       const bool dying = event.cause == quorum::Cause::link_lost;
+      journal_.died(event.id.replica,
+                    dying ? "its connection ended" : std::string(to_string(event.cause)),
+                    instant_of(event.at_ns));
       worker->kill_at =
           clock_.now() +
           (dying ? 2 * std::chrono::milliseconds(config_.cluster.heartbeat_ms) : Duration::zero());

@@ -1,14 +1,20 @@
+#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "apps/teson/commands.h"
 #include "teson/actor/proc.h"
+#include "teson/base/file.h"
 #include "teson/base/log.h"
 #include "teson/net/address.h"
 #include "teson/net/loop.h"
@@ -20,6 +26,7 @@ namespace {
 
 struct Arguments {
   torchft::Options torchft;
+  std::string quorum_id_file;
   std::string job_bind;
   std::string job = "run";
   std::string record = "lighthouse.record";
@@ -46,6 +53,40 @@ Result<std::unique_ptr<quorum::LighthouseServer>> serve_job(net::Loop& loop,
   return quorum::LighthouseServer::start(loop, std::move(options));
 }
 
+// torchft's clients take an id that is not new for an unchanged quorum, so ids must go on rising
+// when a lighthouse is started again.
+Result<void> keep_quorum_id(torchft::Options& options, const std::filesystem::path& path) {
+  if (std::error_code code; std::filesystem::exists(path, code)) {
+    TESON_TRY(const std::string text, read_file(path, 32));
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), options.quorum_id);
+    if (error != std::errc() || options.quorum_id < 0 || std::string_view(end, text.data() + text.size()) != "\n") {
+      return fail(ErrorKind::invalid,
+                  fmt::format("'{}' holds no quorum id; name another file with --quorum-id-file, or remove it", path.string()));
+    }
+  } else {
+    TESON_TRY_VOID(write_file_atomic(path, "0\n"));
+  }
+  options.on_quorum = [path, mutex = std::make_shared<std::mutex>(), newest = options.quorum_id](
+                          std::int64_t id, std::size_t) mutable {
+    const std::lock_guard lock(*mutex);
+    if (id <= newest) return;
+    newest = id;
+    if (const auto kept = write_file_atomic(path, fmt::format("{}\n", id)); !kept)
+      log_error("lighthouse", "{}", kept.error().message);
+  };
+  return {};
+}
+
+void warn_if_open(const std::string& bind) {
+  const auto address = net::Address::parse("tcp:" + bind);
+  if (!address || address->is_loopback()) return;
+  log_warning("lighthouse",
+              "every machine that reaches {} can take part: torchft's protocol knows no "
+              "authentication. Bind it where only the job's machines are",
+              bind);
+}
+
 void wait_for_signal() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -56,7 +97,7 @@ void wait_for_signal() {
 }
 
 // Under a controller: ends with it, or when it asks. Otherwise: until a signal.
-Result<void> run_until_end(const Arguments& arguments) {
+Result<void> run_until_end(Arguments arguments) {
   std::unique_ptr<actor::Proc> proc;
   if (actor::Proc::is_child()) {
     TESON_TRY(proc, actor::Proc::attach());
@@ -69,6 +110,9 @@ Result<void> run_until_end(const Arguments& arguments) {
     log_info("lighthouse", "job '{}' at {}", arguments.job, job_server->address().to_string());
   }
   if (!arguments.torchft.bind.empty()) {
+    if (!arguments.quorum_id_file.empty())
+      TESON_TRY_VOID(keep_quorum_id(arguments.torchft, arguments.quorum_id_file));
+    warn_if_open(arguments.torchft.bind);
     TESON_TRY(torchft_server, torchft::Server::start(arguments.torchft));
     fmt::print("lighthouse for torchft listening on: {}\n", torchft_server->address());
     std::fflush(stdout);
@@ -123,6 +167,9 @@ void add_lighthouse(CLI::App& app, int& status) {
       ->add_option("--heartbeat-timeout-ms", torchft.heartbeat_timeout_ms,
                    "Silence after which a member does not count")
       ->capture_default_str();
+  command->add_option("--quorum-id-file", arguments->quorum_id_file,
+                      "Keeps the newest quorum id for torchft clients, so that ids go on rising "
+                      "when the lighthouse is started again with the same file");
   command->add_option("--job-bind", arguments->job_bind,
                       "unix:PATH or tcp:HOST:PORT for teson's workers; the secret comes from "
                       "TESON_JOB_SECRET, which all but "

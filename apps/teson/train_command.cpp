@@ -1,5 +1,7 @@
 #include <csignal>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -54,6 +56,20 @@ job::Summary summarize(const RunEnd& end) {
   return summary;
 }
 
+// What a run that has nothing left to do came to; unset where there is something to do.
+std::optional<job::Summary> finished_before(const job::Config& config,
+                                            const job::RunFolder& folder) {
+  if (!folder.existed()) return std::nullopt;
+  const auto summary = job::read_summary(folder.paths().summary());
+  std::error_code code;
+  const bool has_checkpoint = !std::filesystem::is_empty(job::checkpoint_dir(config), code) && !code;
+  if (!summary || summary->status != "completed" || summary->steps != config.train.steps ||
+      !has_checkpoint) {
+    return std::nullopt;
+  }
+  return *summary;
+}
+
 // A few lines of what the model has learnt.
 void show_sample(const job::Config& config, const job::RunPaths& paths,
                  const std::filesystem::path& prepared) {
@@ -90,6 +106,17 @@ Result<int> train(const Arguments& arguments, SignalTarget& target) {
   if (!corpus) return Failure(corpus.error());
   fmt::print(stderr, "{}run:    '{}', {} replica{}\n", *corpus, dir.string(),
              config.cluster.replicas, config.cluster.replicas == 1 ? "" : "s");
+
+  if (const auto summary = finished_before(config, folder)) {
+    fmt::print(stderr,
+               "this run has done its {} steps. To train on, raise train.steps; to begin from "
+               "nothing, --start-anew\n",
+               summary->steps);
+    fmt::print("{}", job::format_summary(*summary));
+    std::fflush(stdout);
+    show_sample(config, folder.paths(), prepared);
+    return kDone;
+  }
 
   const SystemClock clock;
   TESON_TRY(auto journal, RunJournal::open(folder.paths(), config, faults, clock));

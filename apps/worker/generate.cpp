@@ -17,7 +17,6 @@
 #include "teson/model/generation.h"
 #include "teson/model/language_model.h"
 #include "teson/train/flat_parameters.h"
-#include "teson/train/model_config.h"
 
 namespace teson::apps {
 namespace {
@@ -70,7 +69,7 @@ Result<void> generate(const std::vector<std::string>& arguments) {
   TESON_TRY(const auto config,
             job::parse_config(checkpoint.meta().config_text, "the checkpoint's configuration"));
   TESON_TRY(const auto tokenizer, find_tokenizer(checkpoint, config, arguments[2]));
-  TESON_TRY(const auto shape, train::model_shape(config, tokenizer.vocabulary_size()));
+  TESON_TRY(const auto shape, job::model_shape(config, tokenizer.vocabulary_size()));
   TESON_TRY(auto model, model::LanguageModel::create(shape));
   TESON_TRY(auto parameters, train::FlatParameters::create(*model));
   TESON_TRY_VOID(checkpoint.read_floats(

@@ -43,6 +43,7 @@ struct Rank {
   std::string secret;
   SystemClock clock;
   std::uint64_t plan_hash = 0;
+  Duration microbatch{};  ///< how long one took when it was tried
   std::unique_ptr<train::Replica> replica;
   SystemDisk disk;
   std::unique_ptr<CheckpointStore> store;
@@ -84,7 +85,8 @@ Result<void> build(Rank& rank, const Observer& observer) {
       *rank.store, static_cast<std::size_t>(rank.config.checkpoint.keep),
       [observer](const CheckpointOutcome& outcome) { report_checkpoint(observer, outcome); });
   TESON_TRY_VOID(load_newest_checkpoint(rank));
-  return rank.replica->warm_up();
+  TESON_TRY(rank.microbatch, rank.replica->warm_up(rank.clock));
+  return {};
 }
 
 void join_quorum(Rank& rank, net::Loop& loop, const net::Address& lighthouse) {
@@ -103,6 +105,7 @@ void join_quorum(Rank& rank, net::Loop& loop, const net::Address& lighthouse) {
   options.has_state = true;
   options.step = state.step;
   options.chain = state.chain;
+  options.work = rank.microbatch;
   options.on_fence = [transport = rank.transport.get()](std::int64_t epoch) {
     transport->abort_below(static_cast<std::uint64_t>(epoch),
                            {ErrorKind::aborted, "a newer epoch is being formed"});

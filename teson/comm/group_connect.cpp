@@ -55,6 +55,7 @@ class GroupConnect {
   Result<void> wait();
   Result<void> dispatch(const std::vector<pollfd>& polled);
   bool ended_silently(std::size_t rank);
+  Failure lost(std::size_t rank, Error error) const;
   Failure timed_out() const;
   bool all_ready() const {
     return std::ranges::count_if(peers_, [](const Peer& peer) { return peer.ready; }) + 1 ==
@@ -92,7 +93,7 @@ Result<std::vector<net::Socket>> GroupConnect::run() {
 Result<void> GroupConnect::connect_lower() {
   for (std::size_t rank = 0; rank < own(); ++rank) {
     auto socket = net::connect(group_.addresses[rank], deadline_, cancel_fd_);
-    if (!socket) return fail(socket.error().in(name(rank)));
+    if (!socket) return lost(rank, socket.error());
     net::HandshakeOptions handshake{
         .role = net::HandshakeRole::initiator,
         .job_id = transport_.job_id,
@@ -113,10 +114,11 @@ Result<void> GroupConnect::progress(std::size_t rank) {
   Peer& peer = peers_[rank];
   if (!peer.link) return read_notice(rank);
   const auto done = peer.link->progress();
-  if (!done) return fail(done.error().in(name(rank)));
+  if (!done) return lost(rank, done.error());
   if (!*done) return {};
   TESON_TRY(const Greeting greeting, decode_greeting(peer.link->peer_body()));
-  TESON_TRY_VOID(check_instance(rank, greeting.instance));
+  if (const auto same = check_instance(rank, greeting.instance); !same)
+    return lost(rank, same.error());
   peer.socket = peer.link->take_socket();
   peer.link.reset();
   return read_notice(rank);
@@ -132,7 +134,7 @@ Result<void> GroupConnect::read_notice(std::size_t rank) {
       auto decoded = net::decode_frame_header(
           std::span<const std::byte>(peer.notice).first<net::frame_header_bytes>(),
           notice_bytes_max);
-      if (!decoded) return fail(decoded.error().in(name(rank)));
+      if (!decoded) return lost(rank, decoded.error());
       header = *decoded;
       wanted += header.payload_bytes;
     }
@@ -159,8 +161,7 @@ Result<void> GroupConnect::read_notice(std::size_t rank) {
     peer.notice.resize(wanted);
     auto bytes = peer.socket.receive_some(std::span(peer.notice).subspan(have));
     peer.notice.resize(have + bytes.value_or(0));
-    if (!bytes)
-      return fail(bytes.error().in(fmt::format("{} in epoch {}", name(rank), group_.epoch)));
+    if (!bytes) return lost(rank, bytes.error());
     if (*bytes == 0) return {};
   }
 }
@@ -168,8 +169,8 @@ Result<void> GroupConnect::read_notice(std::size_t rank) {
 Result<void> GroupConnect::check_instance(std::size_t rank, std::uint64_t instance) const {
   if (group_.instances.empty() || group_.instances[rank] == instance) return {};
   return fail(ErrorKind::disconnected,
-              fmt::format("{} is gone: its address belongs to instance {:#x} now, expected {:#x}",
-                          name(rank), instance, group_.instances[rank]));
+              fmt::format("gone: its address belongs to instance {:#x} now, expected {:#x}",
+                          instance, group_.instances[rank]));
 }
 
 Result<void> GroupConnect::claim_arrivals() {
@@ -207,8 +208,7 @@ Result<void> GroupConnect::probe_missing() {
     if (peers_[rank].ready) continue;
     const auto probe = net::connect(group_.addresses[rank],
                                     std::min(deadline_, clock_.now() + probe_time_max), cancel_fd_);
-    if (!probe && probe.error().kind == ErrorKind::disconnected)
-      return fail(probe.error().in(name(rank)));
+    if (!probe && probe.error().kind == ErrorKind::disconnected) return lost(rank, probe.error());
   }
   next_probe_ = clock_.now() + probe_interval_;
   probe_interval_ = std::min(2 * probe_interval_, probe_interval_max);
@@ -254,10 +254,10 @@ Result<void> GroupConnect::dispatch(const std::vector<pollfd>& polled) {
     if (!was_ready[rank]) {
       TESON_TRY_VOID(progress(rank));
     } else if (peers_[rank].socket.fd() == fds[rank] && ended_silently(rank)) {
-      return fail(
-          ErrorKind::disconnected,
-          fmt::format("{} is gone: it closed its connection while epoch {} was being connected",
-                      name(rank), group_.epoch));
+      return lost(rank, {ErrorKind::disconnected,
+                         fmt::format("gone: it closed its connection while epoch {} was being "
+                                     "connected",
+                                     group_.epoch)});
     }
   }
   return {};
@@ -270,6 +270,13 @@ bool GroupConnect::ended_silently(std::size_t rank) {
   // communicator will see.
   peers_[rank].watched = bytes != 1;
   return bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+// An end while connecting is evidence like one afterwards.
+Failure GroupConnect::lost(std::size_t rank, Error error) const {
+  if (error.kind == ErrorKind::disconnected && group_.on_peer_lost)
+    group_.on_peer_lost(static_cast<int>(rank));
+  return fail(error.in(name(rank)));
 }
 
 Failure GroupConnect::timed_out() const {

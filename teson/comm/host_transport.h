@@ -36,8 +36,9 @@ struct GroupOptions {
   std::vector<std::uint64_t> instances;  ///< by rank; empty: not compared. Another process at an
                                          ///< address is then `disconnected`
   Duration connect_timeout = std::chrono::seconds(10);
-  /// Called once a rank on the communicator's thread when that peer's stream ends without its
-  /// having left in good order (its communicator destroyed or aborted): evidence that it died, not
+  /// Called once a rank when that peer cannot be reached or hangs up while connecting (on the thread
+  /// that connects), or when its stream ends without its having left in good order (its
+  /// communicator destroyed or aborted; on the communicator's thread): evidence that it died, not
   /// proof. Must be quick, and must not destroy the communicator.
   std::function<void(int rank)> on_peer_lost;
   /// Messages (send) that arrive before their recv are kept up to this many bytes; further ones

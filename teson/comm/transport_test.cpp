@@ -80,11 +80,15 @@ TEST(Transport, a_dead_peer_is_named_at_once_whatever_its_rank) {
     for (const int dead : {0, 2}) {
       TestGroup group(3, tcp);
       group.transports[static_cast<std::size_t>(dead)].reset();
+      std::vector<int> lost;
+      auto options = group.options(1, 1);
+      options.on_peer_lost = [&lost](int rank) { lost.push_back(rank); };
       const Stopwatch stopwatch;
-      const auto result = group.transports[1]->connect(group.options(1, 1));
+      const auto result = group.transports[1]->connect(options);
       ASSERT_FALSE(result);
       EXPECT_EQ(result.error().kind, ErrorKind::disconnected) << result.error().describe();
       EXPECT_THAT(result.error().message, HasSubstr("rank " + std::to_string(dead)));
+      EXPECT_THAT(lost, testing::ElementsAre(dead));
       EXPECT_LT(stopwatch.ms(), soon_ms);
     }
   }

@@ -160,9 +160,11 @@ std::vector<ConfigDifference> config_difference(const Config& a, const Config& b
 /// own parts (kernels, libraries) to it.
 std::uint64_t plan_hash(const Config& config);
 
-/// The preset with its overrides and the vocabulary; its context is stretched to
-/// batch.sequence_length if need be. Of a valid Config it is there, and valid.
-Result<ModelShape> model_shape(const Config& config);
+/// The preset with its overrides and the vocabulary: that of the tokenizer at hand, else
+/// data.vocabulary, else the preset's. Its context is stretched to batch.sequence_length if need
+/// be. `invalid` names the field; of a valid Config and without `vocabulary` it is valid.
+Result<ModelShape> model_shape(const Config& config,
+                               std::optional<std::uint64_t> vocabulary = std::nullopt);
 
 /// Folders with their defaults filled in.
 std::filesystem::path run_dir(const Config& config);

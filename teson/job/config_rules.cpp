@@ -150,10 +150,14 @@ Result<void> validate_config(const Config& config) {
   return {};
 }
 
-Result<ModelShape> model_shape(const Config& config) {
+Result<ModelShape> model_shape(const Config& config, std::optional<std::uint64_t> vocabulary) {
   TESON_TRY(ModelShape shape, preset_shape(config.model.preset));
   const ModelSection& model = config.model;
-  if (config.data.vocabulary != 0) shape.vocabulary = config.data.vocabulary;
+  if (vocabulary) {
+    shape.vocabulary = static_cast<std::int64_t>(*vocabulary);
+  } else if (config.data.vocabulary != 0) {
+    shape.vocabulary = config.data.vocabulary;
+  }
   shape.layers = model.layers.value_or(shape.layers);
   shape.dimension = model.hidden.value_or(shape.dimension);
   shape.heads = model.heads.value_or(shape.heads);

@@ -91,6 +91,14 @@ Result<void> check_same_run(const RunPaths& paths, const Config& config) {
                           paths.dir.string(), ways, text));
 }
 
+/// Whether the folder's run has something to go on from: a committed step or a checkpoint.
+bool has_begun(const RunPaths& paths) {
+  std::error_code code;
+  const bool has_steps = fs::file_size(paths.metrics(), code) > 0 && !code;
+  return has_steps || (fs::exists(paths.checkpoints(), code) &&
+                       !fs::is_empty(paths.checkpoints(), code) && !code);
+}
+
 Result<void> check_space(const fs::path& dir, std::uint64_t bytes_free_min) {
   struct statvfs info{};
   if (::statvfs(dir.c_str(), &info) != 0)
@@ -187,8 +195,11 @@ Result<void> RunFolder::settle(const Config& config, const RunFolderOptions& opt
   std::error_code code;
   if (options.start_anew) TESON_TRY_VOID(move_aside(paths_));
   if (fs::exists(paths_.config(), code)) {
-    TESON_TRY_VOID(check_same_run(paths_, config));
-    existed_ = true;
+    const auto same = check_same_run(paths_, config);
+    existed_ = same.has_value();
+    // A run that was refused before its first step, for its corpus perhaps, binds nobody.
+    if (!same && has_begun(paths_)) return same;
+    if (!same) fs::remove_all(paths_.faults(), code);
   }
   TESON_TRY_VOID(check_space(paths_.dir, options.bytes_free_min));
   for (const fs::path& folder : {paths_.checkpoints(), paths_.logs(), paths_.faults()}) {

@@ -46,7 +46,7 @@ struct RunFolderOptions {
 class RunFolder {
  public:
   /// Makes or takes over `dir`. Refused with `invalid`: a file, a folder that holds something else,
-  /// the folder of a run with another configuration (its differences named); with `overloaded`: in
+  /// the folder of a run that has begun with another configuration (differences named); with `overloaded`: in
   /// use by a living run (its pid named); with `failed`: not writable, disk full. Afterwards
   /// config.toml holds `config`; checkpoints/, logs/, faults/, the secret and the folder of sockets
   /// exist; what dead runs left of the last is removed.

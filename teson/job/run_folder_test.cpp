@@ -121,8 +121,24 @@ TEST_F(RunFolderTest, a_killed_run_lets_go_and_its_sockets_are_cleaned) {
   EXPECT_FALSE(fs::exists(run->socket_folder() / "worker-0.sock"));
 }
 
+TEST_F(RunFolderTest, a_run_that_never_made_a_step_does_not_bind_the_folder) {
+  std::ofstream(open()->paths().faults() / "kill") << "claimed";
+  config_.batch.lanes = 8;
+  const auto run = open();
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_FALSE(run->existed());
+  EXPECT_TRUE(fs::is_empty(run->paths().faults()));
+  EXPECT_EQ(load_config(dir_ / "config.toml")->batch.lanes, 8);
+}
+
+TEST_F(RunFolderTest, a_checkpoint_alone_binds_the_folder) {
+  std::ofstream(open()->paths().checkpoints() / "x") << "weights";
+  config_.batch.lanes = 8;
+  EXPECT_THAT(refusal(), HasSubstr("batch.lanes"));
+}
+
 TEST_F(RunFolderTest, another_configuration_is_refused_with_its_differences) {
-  ASSERT_TRUE(open());
+  std::ofstream(open()->paths().metrics()) << "a step";
   config_.batch.lanes = 8;
   config_.train.seed = 5;
   EXPECT_THAT(refusal(),
@@ -170,7 +186,7 @@ TEST_F(RunFolderTest, folders_of_something_else_are_left_alone) {
 }
 
 TEST_F(RunFolderTest, a_broken_copy_of_the_config_is_told) {
-  ASSERT_TRUE(open());
+  std::ofstream(open()->paths().metrics()) << "a step";
   std::ofstream(dir_ / "config.toml") << "[batch\n";
   EXPECT_THAT(refusal(), AllOf(HasSubstr("cannot be read"), HasSubstr("config.toml:1:"),
                                HasSubstr("--start-anew")));

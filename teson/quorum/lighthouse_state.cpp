@@ -13,6 +13,9 @@ namespace {
 /// Processes that are known at a time; more are refused.
 constexpr std::size_t peers_max = 4096;
 
+/// More than this a member cannot claim for its smallest piece of work.
+constexpr Duration work_max = std::chrono::minutes(10);
+
 std::string text_of(Mode mode) {
   return mode == Mode::exact ? "exact" : "elastic";
 }
@@ -148,6 +151,7 @@ void LighthouseState::admit(Link link, const Hello& hello) {
     peer.order = ++hellos_;
     peer.member = stage_ != Stage::forming && is_in_record(hello.id.instance);
   }
+  longest_progress_ = std::max(longest_progress_, std::min(Duration(hello.work_ns), work_max));
   peer.hello = hello;
   peer.link = link;
   peer.heard_at = now_;

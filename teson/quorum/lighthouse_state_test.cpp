@@ -40,6 +40,7 @@ class LighthouseStateTest : public testing::Test {
   void hello(Link link) {
     const MemberState& state = ranks_.at(link).state;
     Hello hello;
+    hello.work_ns = work_.count();
     hello.job = "job";
     hello.id = state.id();
     hello.lanes_total = 4;
@@ -102,6 +103,7 @@ class LighthouseStateTest : public testing::Test {
 
   static constexpr Link agent_link = 1000;
   Instant now_{std::chrono::seconds(100)};
+  Duration work_{};
   std::optional<LighthouseState> state_;
   std::map<Link, Rank> ranks_;
   std::map<Link, Refused> refused_;
@@ -316,6 +318,26 @@ TEST_F(LighthouseStateTest, only_who_does_not_wait_is_suspected_of_a_hang) {
   ASSERT_THAT(expulsions(), testing::ElementsAre(Cause::hang));
   EXPECT_EQ(state_->record()->members[0].id.instance, 2U);
   EXPECT_THAT(refused_.at(a).message, HasSubstr("phase compute"));
+}
+
+TEST_F(LighthouseStateTest, who_needs_long_for_a_piece_of_work_is_given_the_time) {
+  work_ = std::chrono::seconds(5);
+  make(2);
+  const Link a = join(1, 0);
+  const Link b = join(2, 1);
+  const auto stand_still = [&](Duration time) {
+    for (const Instant until = now_ + time; now_ < until && expulsions().empty();) {
+      now_ += milliseconds(50);
+      feed(state_->on_message(a, Beat{state_->record()->epoch, true, 0, Phase::compute, 1}, now_));
+      feed(state_->on_message(
+          b, Beat{state_->record()->epoch, true, 0, Phase::waiting_for_peers, 1}, now_));
+      feed(state_->tick(now_));
+    }
+  };
+  stand_still(std::chrono::seconds(19));
+  EXPECT_TRUE(expulsions().empty()) << "four times 5 s are not over";
+  stand_still(std::chrono::seconds(3));
+  EXPECT_THAT(expulsions(), testing::ElementsAre(Cause::hang));
 }
 
 TEST_F(LighthouseStateTest, idle_members_at_the_end_of_a_job_are_left_alone) {

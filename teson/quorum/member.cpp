@@ -170,6 +170,7 @@ class MemberClient::Impl : public std::enable_shared_from_this<MemberClient::Imp
     hello.chain = state_.chain();
     hello.active = state_.active();
     hello.promised = state_.promised();
+    hello.work_ns = options_.work.count();
     return hello;
   }
 

@@ -37,6 +37,9 @@ struct MemberOptions {
   bool has_state = false;
   std::int64_t step = 0;
   std::uint64_t chain = 0;
+  /// How long the smallest piece of work took when it was tried (one microbatch): the lighthouse
+  /// suspects no hang before several times this.
+  Duration work{};
   /// Called on the loop's thread the moment a newer epoch is promised, before the lighthouse gets
   /// its answer: abort the communicators of older epochs here. Must not block and must not call the
   /// MemberClient. With INT64_MAX (perhaps on the connecting thread): this process was refused or

@@ -51,6 +51,8 @@ struct Hello {
   std::uint64_t chain = 0;
   std::int64_t active = 0;
   std::int64_t promised = 0;
+  /// How long this rank's smallest piece of work took when it was tried; no hang is suspected sooner.
+  std::int64_t work_ns = 0;
 };
 
 /// Every heartbeat interval, and at once when has_state changes.

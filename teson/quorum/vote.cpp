@@ -55,6 +55,19 @@ VoteResult decide(std::span<const Vote> votes) {
   return result;
 }
 
+std::vector<int> ranks_off_plan(std::span<const Vote> votes,
+                                std::span<const PlannedLanes> planned) {
+  TESON_CHECK(votes.size() == planned.size(), votes.size(), planned.size());
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < votes.size(); ++i) {
+    if (votes[i].sample_hash != planned[i].sample_hash ||
+        votes[i].lanes_computed != planned[i].lanes) {
+      ranks.push_back(static_cast<int>(i));
+    }
+  }
+  return ranks;
+}
+
 std::uint64_t chain_next(std::uint64_t previous, const Outcome& outcome) {
   const std::array<std::uint64_t, 5> words = {
       previous, static_cast<std::uint64_t>(outcome.step), outcome.digest,

@@ -67,6 +67,16 @@ struct VoteResult {
 /// Pure. TESON_CHECK: at least one vote.
 VoteResult decide(std::span<const Vote> votes);
 
+/// What the plan gives a rank in a step: comparable with its vote.
+struct PlannedLanes {
+  std::uint64_t sample_hash = 0;  ///< of its lanes' samples; they add up, wrapping
+  std::int32_t lanes = 0;
+};
+
+/// Ranks whose votes say that they computed other samples than the plan gives them: what they add
+/// to the gradient is not the job's. `planned`: one entry a vote, in rank order. Pure.
+std::vector<int> ranks_off_plan(std::span<const Vote> votes, std::span<const PlannedLanes> planned);
+
 /// H_t = hash(H_{t-1}, t, digest, sum of squares, skip): equal chains mean equal histories, whoever
 /// computed them and over however many epochs. Pure.
 std::uint64_t chain_next(std::uint64_t previous, const Outcome& outcome);

@@ -54,6 +54,16 @@ TEST(Vote, one_request_to_stop_or_to_save_counts_for_all) {
   EXPECT_TRUE(decide(votes).outcome.checkpoint);
 }
 
+TEST(Vote, a_rank_that_computed_other_samples_than_planned_is_named) {
+  std::vector<Vote> votes = {vote_of(1), vote_of(1), vote_of(1)};
+  const std::vector<PlannedLanes> planned(3, {std::numeric_limits<std::uint64_t>::max(), 2});
+  EXPECT_THAT(ranks_off_plan(votes, planned), IsEmpty());
+  votes[1].sample_hash -= 1;
+  EXPECT_THAT(ranks_off_plan(votes, planned), ElementsAre(1));
+  votes[2].lanes_computed = 1;
+  EXPECT_THAT(ranks_off_plan(votes, planned), ElementsAre(1, 2));
+}
+
 TEST(Vote, any_difference_is_a_mismatch_that_names_the_minority) {
   const auto changed = [](auto change) {
     std::vector<Vote> votes = {vote_of(1), vote_of(1), vote_of(1), vote_of(1)};

@@ -22,7 +22,6 @@
 #include "teson/train/adamw.h"
 #include "teson/train/flat_parameters.h"
 #include "teson/train/gradient_norm.h"
-#include "teson/train/model_config.h"
 #include "teson/train/schedule.h"
 
 namespace teson::train {
@@ -70,7 +69,7 @@ Replica::~Replica() = default;
 Result<std::unique_ptr<Replica>> Replica::create(const job::Config& config,
                                                  const std::filesystem::path& prepared) {
   TESON_TRY(auto corpus, data::open_prepared(prepared));
-  TESON_TRY(const auto shape, model_shape(config, corpus.tokenizer().vocabulary_size()));
+  TESON_TRY(const auto shape, job::model_shape(config, corpus.tokenizer().vocabulary_size()));
   const auto number = [](int value) { return static_cast<std::uint32_t>(value); };
   TESON_TRY(auto sampler,
             data::Sampler::make(corpus.train(),
@@ -124,7 +123,8 @@ void Replica::state_changed() {
   parts_->parameters->publish();
 }
 
-Result<void> Replica::warm_up() {
+Result<Duration> Replica::warm_up(const Clock& clock) {
+  const Instant began = clock.now();
   const auto& batch_config = parts_->config.batch;
   data::Batch batch;
   batch.rows = static_cast<std::size_t>(batch_config.sequences);
@@ -141,7 +141,7 @@ Result<void> Replica::warm_up() {
   } catch (const std::exception& error) {
     return from_torch("the first forward and backward pass", error);
   }
-  return {};
+  return clock.now() - began;
 }
 
 Result<LaneSamples> Replica::compute_lane(int lane, float* buffer,

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "teson/base/clock.h"
 #include "teson/base/error.h"
 #include "teson/checkpoint/checkpoint.h"
 #include "teson/job/config.h"
@@ -50,9 +51,9 @@ class Replica {
   TrainingState& state();
   void state_changed();
 
-  /// Runs one forward and backward pass on made-up tokens, so that the first real step is not
-  /// slower than the others.
-  Result<void> warm_up();
+  /// Runs one forward and backward pass of a microbatch on made-up tokens, so that the first real
+  /// step is not slower than the others. Returns how long it took.
+  Result<Duration> warm_up(const Clock& clock);
 
   /// Adds the gradient of `lane` of the running step (state().step) to `buffer`: a pure function of
   /// weights, seed, step and lane. Between microbatches asks `go_on`; false ends with `aborted`.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -109,7 +110,10 @@ class Trainer {
   Result<void> compute_lanes(const Epoch& epoch, const std::vector<std::int32_t>& lanes);
   Result<void> reduce(const Epoch& epoch, std::vector<std::vector<comm::TreeNode>> held,
                       std::vector<std::vector<std::uint8_t>> finals);
-  Result<quorum::Outcome> vote(const Epoch& epoch);
+  std::vector<quorum::PlannedLanes> planned_lanes(
+      const std::vector<std::vector<std::int32_t>>& lanes) const;
+  /// `planned` by rank; empty: not compared.
+  Result<quorum::Outcome> vote(const Epoch& epoch, std::span<const quorum::PlannedLanes> planned);
   quorum::Vote own_vote(const Epoch& epoch) const;
   void apply(const quorum::Outcome& outcome, std::uint64_t epoch, int replicas);
   void note_ledger(const Epoch& epoch);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "teson/base/check.h"
 #include "teson/base/hash.h"
@@ -49,7 +50,9 @@ Result<void> Trainer::run_step(const Epoch& epoch) {
   }
   if (!all_final || ledger_.step != step) note_ledger(epoch);
   TESON_TRY_VOID(reduce(epoch, std::move(held), std::move(finals)));
-  TESON_TRY(const auto outcome, vote(epoch));
+  // Without a lane computed in this epoch the votes say nothing about samples.
+  const auto planned = all_final ? std::vector<quorum::PlannedLanes>{} : planned_lanes(lanes);
+  TESON_TRY(const auto outcome, vote(epoch, planned));
   apply(outcome, static_cast<std::uint64_t>(epoch.epoch), communicator_->size());
   return after_step(epoch, outcome.checkpoint);
 }
@@ -80,8 +83,8 @@ Result<void> Trainer::compute_lanes(const Epoch& epoch, const std::vector<std::i
 }
 
 // Who contributed which lane. Every rank writes down the whole step, so that the record does not
-// depend on one rank's survival. The samples of other ranks' lanes are the planned ones: their
-// votes say whether those were used.
+// depend on one rank's survival. The samples of other ranks' lanes are the planned ones: a step
+// whose votes say otherwise is not committed.
 void Trainer::note_ledger(const Epoch& epoch) {
   const std::int64_t step = replica_.state().step + 1;
   ledger_ = {step, static_cast<std::uint64_t>(epoch.epoch), {}};
@@ -97,6 +100,19 @@ void Trainer::note_ledger(const Epoch& epoch) {
   }
   std::sort(ledger_.lanes.begin(), ledger_.lanes.end(),
             [](const auto& a, const auto& b) { return a.lane < b.lane; });
+}
+
+std::vector<quorum::PlannedLanes> Trainer::planned_lanes(
+    const std::vector<std::vector<std::int32_t>>& lanes) const {
+  std::vector<quorum::PlannedLanes> planned;
+  for (const auto& of_rank : lanes) {
+    auto& sum = planned.emplace_back();
+    for (const std::int32_t lane : of_rank) {
+      sum.sample_hash += replica_.planned_samples(replica_.state().step, lane).hash;
+      ++sum.lanes;
+    }
+  }
+  return planned;
 }
 
 Result<void> Trainer::reduce(const Epoch& epoch, std::vector<std::vector<comm::TreeNode>> held,
@@ -142,7 +158,8 @@ quorum::Vote Trainer::own_vote(const Epoch& epoch) const {
   return vote;
 }
 
-Result<quorum::Outcome> Trainer::vote(const Epoch& epoch) {
+Result<quorum::Outcome> Trainer::vote(const Epoch& epoch,
+                                      std::span<const quorum::PlannedLanes> planned) {
   sum_of_squares_ = replica_.sum_of_squares(sum_.data());
   std::vector<quorum::Vote> votes(static_cast<std::size_t>(communicator_->size()));
   const auto own = own_vote(epoch);
@@ -159,6 +176,14 @@ Result<quorum::Outcome> Trainer::vote(const Epoch& epoch) {
   if (result.kind == quorum::VoteKind::mismatch) {
     membership_.report_mismatch(epoch.epoch, own.step, result.mismatched);
     return fail(ErrorKind::aborted, fmt::format("the votes on step {} differ", own.step));
+  }
+  const auto off_plan =
+      planned.empty() ? std::vector<int>{} : quorum::ranks_off_plan(votes, planned);
+  if (!off_plan.empty()) {
+    membership_.report_mismatch(epoch.epoch, own.step, off_plan);
+    return fail(ErrorKind::aborted,
+                fmt::format("ranks {} computed other samples than step {} is made of",
+                            fmt::join(off_plan, ", "), own.step));
   }
   TESON_TRY_VOID(membership_.commit(epoch.epoch, result.outcome));
   return result.outcome;

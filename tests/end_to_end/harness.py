@@ -1,7 +1,8 @@
 """Runs the real programs for the end-to-end tests: real processes, real signals, files as users find them.
 
 A test file calls main(test, …) with functions of one argument, a Case. Each is named after the behaviour it shows; the file
-prints one line a test and exits with 0 or 1.
+prints one line a test and exits with 0, 1, or 77 when nothing was tried because the machine lacks a part of what it takes.
+`--list` prints the names; names as arguments run those tests alone.
 """
 
 import json
@@ -17,6 +18,10 @@ import time
 TESON = pathlib.Path(os.environ.get("TESON", "build/release/bin/teson"))
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TINY = SOURCE / "configs" / "tiny.toml"
+
+
+class Skip(Exception):
+    """The machine lacks what the test needs; the text says what."""
 
 
 class Run:
@@ -130,7 +135,13 @@ class Case:
 
 def main(*tests):
     wanted = sys.argv[1:]
-    failures = 0
+    if wanted == ["--list"]:
+        print("\n".join(test.__name__ for test in tests))
+        sys.exit(0)
+    unknown = set(wanted) - {test.__name__ for test in tests}
+    if unknown:
+        sys.exit(f"no such test: {', '.join(sorted(unknown))}")
+    outcomes = []
     for test in tests:
         if wanted and test.__name__ not in wanted:
             continue
@@ -143,12 +154,14 @@ def main(*tests):
             finally:
                 case.end()
             outcome = "ok"
+        except Skip as reason:
+            outcome = f"skipped: {reason}"
         except Exception as error:  # a failed test must not hide the others
-            failures += 1
             outcome = f"FAILED: {type(error).__name__}: {error}"
+        outcomes.append(outcome.split(":")[0])
         print(f"{test.__name__}: {outcome} ({time.monotonic() - began:.1f} s)", flush=True)
-        if outcome == "ok":
+        if not outcome.startswith("FAILED"):
             shutil.rmtree(folder, ignore_errors=True)
         else:
             print(f"    its files: {folder}", flush=True)
-    sys.exit(1 if failures else 0)
+    sys.exit(1 if "FAILED" in outcomes else 0 if "ok" in outcomes else 77)

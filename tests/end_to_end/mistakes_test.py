@@ -90,8 +90,7 @@ def a_full_disk_is_named(case):
     small = case.folder / "small"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], capture_output=True).returncode != 0:
-        print("    skipped: cannot mount a small file system here")
-        return
+        raise harness.Skip("cannot mount a small file system here")
     try:
         refused(case, 1, "space", name="small/run", sets=SETS)
     finally:
@@ -109,6 +108,14 @@ def too_few_descriptors_are_named(case):
 def output_that_is_no_terminal_has_plain_lines(case):
     run = case.train(sets=SETS)
     assert "\x1b" not in run.text() and "\r" not in run.text()
+
+
+def a_quorum_id_file_that_holds_something_else_is_named(case):
+    path = case.folder / "id"
+    path.write_text("seven")
+    status, text = teson("lighthouse", "--bind", "127.0.0.1:0", "--quorum-id-file", path)
+    assert status == 2 and str(path) in text, (status, text)
+    assert path.read_text() == "seven"
 
 
 def a_lighthouse_that_others_could_reach_needs_a_secret(case):
@@ -139,5 +146,6 @@ main(an_unknown_key_is_named_with_its_place_and_the_nearest, a_missing_configura
      another_configuration_is_refused_and_the_difference_named, a_folder_that_cannot_be_written_is_named,
      names_with_spaces_and_other_scripts_work, bad_corpora_are_named, a_port_in_use_is_named, a_full_disk_is_named,
      too_few_descriptors_are_named, output_that_is_no_terminal_has_plain_lines,
+     a_quorum_id_file_that_holds_something_else_is_named,
      a_lighthouse_that_others_could_reach_needs_a_secret, generate_continues_a_text,
      elastic_mode_drops_what_a_dead_group_was_computing)

@@ -1,6 +1,7 @@
 """Stopping and coming back: at any moment, in any way, the history goes on as if never stopped."""
 
 import os
+import random
 import signal
 import time
 
@@ -70,6 +71,24 @@ def sigterm_keeps_to_the_grace_time(case):
     assert run.status == 130 and time.monotonic() - began < 12, (run.status, run.text())
 
 
+def sigterm_within_evaluations_and_saves_loses_nothing(case):
+    # Evaluating and saving are most of each step here, so that most signals fall into them.
+    sets = SETS + ["checkpoint.every=1", "train.evaluate_every=1", "train.evaluate_batches=8"]
+    plain = case.train("plain", sets=sets).summary()
+    moments = random.Random(4)
+    step = 0
+    for _ in range(5):
+        run = case.start("hit", sets=sets)
+        run.wait_step(step + 2)
+        time.sleep(moments.uniform(0, 0.1))
+        run.process.send_signal(signal.SIGTERM)
+        assert run.wait().status == 130, run.text()[-2000:]
+        assert run.step() >= step + 2, run.text()[-2000:]
+        step = run.step()
+    again = case.train("hit", sets=sets).summary()
+    assert again["weights_sha256"] == plain["weights_sha256"] and again["steps_lost"] == 0, again
+
+
 def sigterm_before_the_first_step_leaves_nothing(case):
     run = case.start(sets=SETS)
     time.sleep(0.15)
@@ -90,8 +109,22 @@ def another_number_of_replicas_may_resume(case):
 
 def a_finished_run_may_be_started_again(case):
     first = case.train(sets=SETS).summary()
-    again = case.train(sets=SETS).summary()
-    assert again["weights_sha256"] == first["weights_sha256"] and again["steps"] == 60, again
+    again = case.train(sets=SETS)
+    assert "this run has done its 60 steps" in again.text() and "--start-anew" in again.text(), again.text()
+    assert again.summary() == first, again.summary()
+    # Where its summary was lost, it is told anew from the checkpoint.
+    (again.folder / "summary.json").unlink()
+    told = case.train(sets=SETS).summary()
+    assert told["weights_sha256"] == first["weights_sha256"] and told["steps"] == 60, told
+    assert told["val_loss"] == first["val_loss"], told
+
+
+def a_finished_run_may_be_extended(case):
+    longer = [value.replace("train.steps=60", "train.steps=80") for value in SETS]
+    assert longer != SETS
+    case.train(sets=SETS)
+    run = case.train(sets=longer)
+    assert run.summary()["steps"] == 80 and run.summary()["status"] == "completed", run.summary()
 
 
 def a_kill_while_checkpoints_are_written_and_removed(case):
@@ -111,5 +144,6 @@ def a_kill_while_checkpoints_are_written_and_removed(case):
 
 
 main(kill_nine_of_everything_resumes_to_the_same_bits, the_controllers_death_ends_all, ctrl_c_ends_with_a_checkpoint_and_resumes,
-     a_second_ctrl_c_ends_at_once, sigterm_keeps_to_the_grace_time, sigterm_before_the_first_step_leaves_nothing,
-     another_number_of_replicas_may_resume, a_finished_run_may_be_started_again, a_kill_while_checkpoints_are_written_and_removed)
+     a_second_ctrl_c_ends_at_once, sigterm_keeps_to_the_grace_time, sigterm_within_evaluations_and_saves_loses_nothing,
+     sigterm_before_the_first_step_leaves_nothing,
+     another_number_of_replicas_may_resume, a_finished_run_may_be_started_again, a_finished_run_may_be_extended, a_kill_while_checkpoints_are_written_and_removed)

@@ -3,7 +3,7 @@ PRESET ?= release
 JOBS ?= $(shell nproc)
 BUILD = build/$(PRESET)
 CONFIGURE = $(if $(TESON_TORCH_DIR),-DTESON_TORCH_DIR=$(TESON_TORCH_DIR)) $(CMAKE_ARGS)
-.PHONY: help setup build train test check format bench soak clean
+.PHONY: help setup build train test check format bench soak fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## lists these targets
@@ -36,5 +36,8 @@ bench: build ## runs every benchmark; keeps build/bench/*.jsonl and prints a tab
 soak: build ## runs the long tests: many injected failures
 	@ctest --test-dir $(BUILD) -L soak --output-on-failure --no-tests=error
 
+fuzz: ## searches with libFuzzer for inputs that break a decoder, SECONDS=60 each
+	@tools/fuzz $(or $(SECONDS),60)
+
 clean: ## removes builds; keeps the virtual environment and the corpus
-	@find build -mindepth 1 -maxdepth 1 ! -name venv ! -name corpus -exec rm -rf {} +
+	@mkdir -p build && find build -mindepth 1 -maxdepth 1 ! -name venv ! -name corpus -exec rm -rf {} +

@@ -112,7 +112,7 @@ inline bool has_flag(int argc, char** argv, const std::string& flag) {
   return std::any_of(argv + 1, argv + argc, [&](const char* word) { return flag == word; });
 }
 
-/// The work of the comparison with torchft: a model of about 3 M parameters, 2 sequences of 64
+/// The work of the benchmarks: a model of about 3 M parameters, 2 sequences of 64
 /// tokens a replica group and step.
 inline std::vector<std::string> comparison_settings(int replicas, int steps) {
   return {"model.preset=small-3m",

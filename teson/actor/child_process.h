@@ -24,9 +24,10 @@ struct ChildSpec {
 
 /// How a process ended.
 struct ExitStatus {
-  int code = 0;              ///< of exit; -1 if a signal ended it
+  int code = 0;              ///< of exit; -1 if a signal ended it, or if nobody knows
   int signal = 0;            ///< 0: none
   bool core_dumped = false;
+  bool unknown = false;      ///< somebody else took the status, or nobody wanted it (SIGCHLD ignored)
 };
 
 /// One started process, in its own process group, with no descriptor of ours but `socket`, as its descriptor `child_socket_fd`. Its parent is

@@ -67,6 +67,7 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
   std::vector<ProcExit> untold_;  ///< failures before there was a handler
   std::map<std::size_t, net::Timer> delayed_;
   bool stopped_ = false;
+  bool all_ended_ = false;  ///< stop has done its work
   std::mutex replace_mutex_;  ///< one replacement at a time
 };
 

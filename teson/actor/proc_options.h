@@ -47,7 +47,7 @@ struct ProcExit {
   std::size_t rank = 0;
   std::uint64_t incarnation = 0;
   pid_t pid = 0;
-  int exit_code = -1;  ///< -1: a signal ended it
+  int exit_code = -1;  ///< -1: a signal ended it, or it is not known how it ended
   int signal = 0;      ///< 0: it ended itself
   bool core_dumped = false;
   bool expected = false;          ///< it had been asked to end, by stop or replace

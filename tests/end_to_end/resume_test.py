@@ -120,10 +120,10 @@ def a_finished_run_may_be_started_again(case):
 
 
 def a_finished_run_may_be_extended(case):
-    longer = [value.replace("train.steps=60", "train.steps=80") for value in SETS]
-    assert longer != SETS
-    case.train(sets=SETS)
-    run = case.train(sets=longer)
+    sets = SETS + ["optimizer.schedule=wsd"]
+    case.train(sets=sets)
+    assert "raise train.steps" in case.train(sets=sets).text()
+    run = case.train(sets=sets + ["train.steps=80"])
     assert run.summary()["steps"] == 80 and run.summary()["status"] == "completed", run.summary()
 
 

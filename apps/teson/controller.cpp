@@ -100,7 +100,7 @@ Controller::~Controller() {
 
 RunEnd Controller::run() {
   if (auto started = start(); !started)
-    return {RunEnd::Status::failed, started.error().message, {}};
+    return {RunEnd::Status::failed, started.error().message, false, {}};
   while (!end_) {
     queue_.run_until(next_deadline());
     if (end_) break;
@@ -113,6 +113,7 @@ RunEnd Controller::run() {
       kill_all_workers();
       end({RunEnd::Status::stopped,
            "the grace time was over before a step boundary; the newest checkpoint is older",
+           false,
            {}});
     }
   }
@@ -266,7 +267,7 @@ void Controller::end(RunEnd end) {
 }
 
 void Controller::give_up(std::string reason) {
-  end({RunEnd::Status::failed, std::move(reason), {}});
+  end({RunEnd::Status::failed, std::move(reason), false, {}});
 }
 
 }  // namespace teson::apps

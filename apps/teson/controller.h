@@ -28,6 +28,7 @@ struct RunEnd {
   enum class Status { completed, stopped, failed };
   Status status = Status::failed;
   std::string reason;
+  bool users_mistake = false;  ///< of a failed one: a worker refused what it was given
   std::optional<job::FinishReport>
       report;  ///< from the rank that spoke for the job, if it came that far
 };

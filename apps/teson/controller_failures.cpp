@@ -61,14 +61,19 @@ void Controller::on_worker_exit(const actor::ProcExit& exit) {
   if (!config_.cluster.fault_tolerance)
     return give_up(fmt::format("with cluster.fault_tolerance = false the run cannot go on: {}",
                                exit.describe("workers")));
-  if (worker.hopeless) return give_up(fmt::format("replica {}: {}", replica, worker.last_words));
+  if (worker.hopeless) {
+    return end({RunEnd::Status::failed,
+                fmt::format("replica {}: {}", replica, worker.last_words),
+                !first_commit_,
+                {}});
+  }
   if (stop_requested_) {
     const bool any_left = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& other) {
       return &other != &worker &&
              !mesh_->exit_of(static_cast<std::size_t>(&other - workers_.data()));
     });
     if (!any_left)
-      end({RunEnd::Status::stopped, "the last worker ended before a step boundary", {}});
+      end({RunEnd::Status::stopped, "the last worker ended before a step boundary", false, {}});
     return;
   }
   std::optional<Duration> delay;
@@ -205,7 +210,7 @@ void Controller::on_signal(int signal) {
     return;
   }
   if (stop_requested_ && signal == SIGINT) {
-    end({RunEnd::Status::stopped, "interrupted twice; the newest checkpoint is older", {}});
+    end({RunEnd::Status::stopped, "interrupted twice; the newest checkpoint is older", false, {}});
     return kill_all_workers();
   }
   if (!stop_requested_) {

@@ -148,7 +148,8 @@ Result<int> train(const Arguments& arguments, SignalTarget& target) {
   std::fflush(stdout);
   if (end.status == RunEnd::Status::failed) {
     if (!written) report(written.error());
-    return Failure(Error{ErrorKind::failed, end.reason});
+    const auto kind = end.users_mistake ? ErrorKind::invalid : ErrorKind::failed;
+    return fail(kind, end.reason);
   }
   TESON_TRY_VOID(written);
   if (end.status == RunEnd::Status::stopped) return kInterrupted;

@@ -30,8 +30,8 @@ format: ## formats all C++ in place
 	@tools/setup --check-tools
 	@git ls-files -co --exclude-standard '*.h' '*.cpp' | xargs build/venv/bin/clang-format -i
 
-bench: build ## runs every benchmark; keeps build/bench/*.jsonl and prints a table
-	@tools/bench $(BUILD)/bin build/bench
+bench: build ## runs every benchmark, with PEERS=1 beside torchft, with QUICK=1 a short form; keeps build/bench/*.jsonl
+	@tools/bench $(BUILD)/bin build/bench $(if $(PEERS),--peers) $(if $(QUICK),--quick)
 
 soak: build ## runs the long tests: many injected failures
 	@ctest --test-dir $(BUILD) -L soak --output-on-failure --no-tests=error
@@ -39,5 +39,5 @@ soak: build ## runs the long tests: many injected failures
 fuzz: ## searches with libFuzzer for inputs that break a decoder, SECONDS=60 each
 	@tools/fuzz $(or $(SECONDS),60)
 
-clean: ## removes builds; keeps the virtual environment and the corpus
-	@mkdir -p build && find build -mindepth 1 -maxdepth 1 ! -name venv ! -name corpus -exec rm -rf {} +
+clean: ## removes builds; keeps the virtual environments and the corpus
+	@mkdir -p build && find build -mindepth 1 -maxdepth 1 ! -name venv ! -name peers ! -name corpus -exec rm -rf {} +

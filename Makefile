@@ -3,11 +3,11 @@ PRESET ?= release
 JOBS ?= $(shell nproc)
 BUILD = build/$(PRESET)
 CONFIGURE = $(if $(TESON_TORCH_DIR),-DTESON_TORCH_DIR=$(TESON_TORCH_DIR)) $(CMAKE_ARGS)
-.PHONY: help setup build train test check format bench soak fuzz clean
+.PHONY: help setup build train test check format bench bench-actors soak fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## lists these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## installs what is missing: Debian packages, the torch wheel under build/venv
 	@tools/setup
@@ -30,8 +30,11 @@ format: ## formats all C++ in place
 	@tools/setup --check-tools
 	@git ls-files -co --exclude-standard '*.h' '*.cpp' | xargs build/venv/bin/clang-format -i
 
-bench: build ## runs every benchmark, with PEERS=1 beside torchft, with QUICK=1 a short form; keeps build/bench/*.jsonl
+bench: build ## runs every benchmark, with PEERS=1 beside torchft and Monarch, with QUICK=1 a short form; keeps build/bench/*.jsonl
 	@tools/bench $(BUILD)/bin build/bench $(if $(PEERS),--peers) $(if $(QUICK),--quick)
+
+bench-actors: build ## runs the benchmark of the actor runtime beside Monarch
+	@tools/bench $(BUILD)/bin build/bench --peers $(if $(QUICK),--quick) bench_actor
 
 soak: build ## runs the long tests: many injected failures
 	@ctest --test-dir $(BUILD) -L soak --output-on-failure --no-tests=error

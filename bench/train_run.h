@@ -90,7 +90,7 @@ class TrainRun {
 /// tokens a replica group and step.
 inline std::vector<std::string> comparison_settings(int replicas, int steps) {
   return {"model.preset=small-3m",
-          "data.vocabulary=1024",
+          "data.vocabulary=512",
           fmt::format("batch.lanes={}", replicas),
           "batch.sequences=2",
           "batch.sequence_length=64",

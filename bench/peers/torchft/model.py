@@ -1,11 +1,11 @@
-"""The model of bench/train_run.h as a torch module: preset small-3m with the 521 tokens that the built-in text yields of the 1024 asked for.
+"""The model of bench/train_run.h as a torch module: preset small-3m and 512 tokens.
 The same shapes, and the same 2,494,976 parameters."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-VOCABULARY, WIDTH, LAYERS, HEADS, KV_HEADS, FEED_FORWARD = 521, 256, 4, 4, 2, 512
+VOCABULARY, WIDTH, LAYERS, HEADS, KV_HEADS, FEED_FORWARD = 512, 256, 4, 4, 2, 512
 LENGTH, SEQUENCES = 64, 2  # tokens of a sequence, sequences a replica group and step
 ROTARY_BASE = 10000.0
 HEAD = WIDTH // HEADS

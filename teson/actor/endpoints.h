@@ -17,8 +17,9 @@
 
 namespace teson::actor {
 
-/// What an actor class offers. The class, usually an interface of pure virtual functions that the implementation derives from, lists its endpoints
-/// once; caller and callee may be two programs that share only this header:
+/// What an actor class offers. The class, usually an interface of pure virtual functions that the
+/// implementation derives from, lists its endpoints once; caller and callee may be two programs
+/// that share only this header:
 ///
 ///     class Worker {
 ///      public:
@@ -26,12 +27,14 @@ namespace teson::actor {
 ///       virtual Result<Started> start(const Config& config) = 0;   // an error goes to the caller
 ///       virtual int status() = 0;
 ///       virtual void stop_at_boundary() = 0;
-///       using endpoints = actor::Endpoints<&Worker::start, &Worker::status, &Worker::stop_at_boundary>;
-///       using arguments = std::tuple<std::string>;                 // of spawn; may be left out
+///       using endpoints = actor::Endpoints<&Worker::start, &Worker::status,
+///       &Worker::stop_at_boundary>; using arguments = std::tuple<std::string>;                 //
+///       of spawn; may be left out
 ///     };
 ///
-/// Arguments and replies are any types that net/codec.h takes, by value or const reference. A std::span<const std::byte> or std::string_view argument
-/// points into the message and is valid while the handler runs.
+/// Arguments and replies are any types that net/codec.h takes, by value or const reference. A
+/// std::span<const std::byte> or std::string_view argument points into the message and is valid
+/// while the handler runs.
 template <auto... Methods>
 struct Endpoints {};
 
@@ -72,7 +75,8 @@ struct SpawnArguments<T> {
 
 constexpr std::uint64_t hash_text(std::string_view text) {
   std::uint64_t hash = 0xCBF29CE484222325ULL;  // FNV-1a
-  for (const char c : text) hash = (hash ^ static_cast<std::uint8_t>(c)) * 0x100000001B3ULL;
+  for (const char c : text)
+    hash = (hash ^ static_cast<std::uint8_t>(c)) * 0x100000001B3ULL;
   return hash;
 }
 
@@ -108,7 +112,8 @@ struct EndpointList<Endpoints<Methods...>> {
   template <auto Method>
   static constexpr std::size_t index() {
     std::size_t at = 0;
-    const bool found = ((std::is_same_v<Constant<Methods>, Constant<Method>> || (++at, false)) || ...);
+    const bool found =
+        ((std::is_same_v<Constant<Methods>, Constant<Method>> || (++at, false)) || ...);
     return found ? at : count;
   }
   template <typename T>
@@ -116,9 +121,11 @@ struct EndpointList<Endpoints<Methods...>> {
     std::uint64_t hash = hash_text(class_name<T>());
     hash = net::detail::fold(hash, net::schema_hash<typename SpawnArguments<T>::type>());
     ((hash = net::detail::fold(
-          net::detail::fold(net::detail::fold(hash, hash_text(method_name<Methods>())),
-                            net::schema_hash<typename MethodTraits<decltype(Methods)>::Arguments>()),
-          net::schema_hash<typename Plain<typename MethodTraits<decltype(Methods)>::Return>::type>())),
+          net::detail::fold(
+              net::detail::fold(hash, hash_text(method_name<Methods>())),
+              net::schema_hash<typename MethodTraits<decltype(Methods)>::Arguments>()),
+          net::schema_hash<
+              typename Plain<typename MethodTraits<decltype(Methods)>::Return>::type>())),
      ...);
     return hash;
   }
@@ -128,10 +135,12 @@ struct EndpointList<Endpoints<Methods...>> {
 
 /// What `mesh.call<Method>` yields for each rank: R for an endpoint that returns R or Result<R>.
 template <auto Method>
-using ReplyOf = typename detail::Plain<typename detail::MethodTraits<decltype(Method)>::Return>::type;
+using ReplyOf =
+    typename detail::Plain<typename detail::MethodTraits<decltype(Method)>::Return>::type;
 
-/// One hash over the names, arguments and replies of all endpoints of T, and its spawn arguments. Every message to an actor carries it: a program built
-/// from another version of the interface is refused with both hashes named, never half understood.
+/// One hash over the names, arguments and replies of all endpoints of T, and its spawn arguments.
+/// Every message to an actor carries it: a program built from another version of the interface is
+/// refused with both hashes named, never half understood.
 template <typename T>
 constexpr std::uint64_t interface_hash() {
   return detail::EndpointList<typename T::endpoints>::template hash<T>();
@@ -147,17 +156,22 @@ struct EndpointId {
 template <typename T, auto Method>
 constexpr EndpointId endpoint_id() {
   constexpr std::size_t index = EndpointList<typename T::endpoints>::template index<Method>();
-  static_assert(index < EndpointList<typename T::endpoints>::count, "this member function is not in the class's list of endpoints");
+  static_assert(index < EndpointList<typename T::endpoints>::count,
+                "this member function is not in the class's list of endpoints");
   return {interface_hash<T>(), static_cast<std::uint32_t>(index)};
 }
 
-/// The bytes of an argument list, each argument converted to its parameter's type as in an ordinary call.
+/// The bytes of an argument list, each argument converted to its parameter's type as in an ordinary
+/// call.
 template <typename Parameters, typename... Args>
 void encode_arguments(std::string& out, const Args&... args) {
-  static_assert(std::tuple_size_v<Parameters> == sizeof...(Args), "wrong number of arguments for this endpoint");
+  static_assert(std::tuple_size_v<Parameters> == sizeof...(Args),
+                "wrong number of arguments for this endpoint");
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    [[maybe_unused]] const auto one = [&]<typename Parameter, typename Arg>(std::type_identity<Parameter>, const Arg& arg) {
-      static_assert(std::is_convertible_v<const Arg&, Parameter>, "an argument does not convert to its parameter");
+    [[maybe_unused]] const auto one = [&]<typename Parameter, typename Arg>(
+                                          std::type_identity<Parameter>, const Arg& arg) {
+      static_assert(std::is_convertible_v<const Arg&, Parameter>,
+                    "an argument does not convert to its parameter");
       if constexpr (std::is_same_v<Arg, Parameter>) {
         net::encode_to(out, arg);
       } else {
@@ -173,8 +187,10 @@ class Behaviour {
  public:
   virtual ~Behaviour() = default;
   virtual std::uint64_t interface() const = 0;
-  /// Runs the endpoint and appends the encoded Result of its reply to `reply`. Returns the error, if it ended in one.
-  virtual std::optional<Error> handle(std::uint32_t endpoint, std::span<const std::byte> arguments, std::string& reply) = 0;
+  /// Runs the endpoint and appends the encoded Result of its reply to `reply`. Returns the error,
+  /// if it ended in one.
+  virtual std::optional<Error> handle(std::uint32_t endpoint, std::span<const std::byte> arguments,
+                                      std::string& reply) = 0;
 };
 
 template <typename F>
@@ -200,7 +216,8 @@ std::optional<Error> invoke(T& actor, std::span<const std::byte> bytes, std::str
   Result<ReplyOf<Method>> result = [&]() -> Result<ReplyOf<Method>> {
     if (!arguments) return Failure(std::move(arguments).error());
     return guarded([&] {
-      return std::apply([&](auto&... args) { return (actor.*Method)(std::move(args)...); }, *arguments);
+      return std::apply([&](auto&... args) { return (actor.*Method)(std::move(args)...); },
+                        *arguments);
     });
   }();
   net::encode_to(reply, result);
@@ -221,10 +238,12 @@ class TypedBehaviour final : public Behaviour {
  public:
   explicit TypedBehaviour(std::unique_ptr<T> actor) : actor_(std::move(actor)) {}
   std::uint64_t interface() const override { return interface_hash<T>(); }
-  std::optional<Error> handle(std::uint32_t endpoint, std::span<const std::byte> arguments, std::string& reply) override {
+  std::optional<Error> handle(std::uint32_t endpoint, std::span<const std::byte> arguments,
+                              std::string& reply) override {
     using List = EndpointList<typename T::endpoints>;
     if (endpoint >= List::count) {
-      Error error{ErrorKind::invalid, "expected an endpoint of " + std::string(class_name<T>()) + ", found number " + std::to_string(endpoint)};
+      Error error{ErrorKind::invalid, "expected an endpoint of " + std::string(class_name<T>()) +
+                                          ", found number " + std::to_string(endpoint)};
       net::encode_to(reply, Result<void>(Failure(error)));
       return error;
     }

@@ -1,10 +1,9 @@
 #include "teson/actor/local_actor.h"
 
-#include <pthread.h>
-
 #include <utility>
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include "teson/actor/wire.h"
 
@@ -28,10 +27,13 @@ Result<void> LocalActor::push(Envelope envelope) {
   {
     std::lock_guard lock(mutex_);
     const std::size_t size = envelope.buffer.size();
-    if (!mailbox_.empty() && (mailbox_.size() >= limits_.messages_max || mailbox_bytes_ + size > limits_.bytes_max)) {
+    if (!mailbox_.empty() &&
+        (mailbox_.size() >= limits_.messages_max || mailbox_bytes_ + size > limits_.bytes_max)) {
       return fail(ErrorKind::overloaded,
-                  fmt::format("the mailbox of actor '{}' is full: {} messages, {} bytes (at most {} and {}); try later", name_,
-                              mailbox_.size(), mailbox_bytes_, limits_.messages_max, limits_.bytes_max));
+                  fmt::format("the mailbox of actor '{}' is full: {} messages, {} bytes (at most "
+                              "{} and {}); try later",
+                              name_, mailbox_.size(), mailbox_bytes_, limits_.messages_max,
+                              limits_.bytes_max));
     }
     mailbox_bytes_ += size;
     mailbox_.push_back(std::move(envelope));
@@ -70,13 +72,15 @@ void LocalActor::handle(Envelope envelope, Behaviour* behaviour) {
   std::string reply(reply_header_bytes, '\0');
   std::optional<Error> error;
   if (dead_) {
-    error = Error{ErrorKind::disconnected, fmt::format("actor '{}' has ended: {}", name_, dead_->describe())};
+    error = Error{ErrorKind::disconnected,
+                  fmt::format("actor '{}' has ended: {}", name_, dead_->describe())};
     net::encode_to(reply, Result<void>(Failure(*error)));
   } else if (envelope.endpoint.interface != behaviour->interface()) {
     error = interface_mismatch(name_, behaviour->interface(), envelope.endpoint.interface);
     net::encode_to(reply, Result<void>(Failure(*error)));
   } else {
-    error = behaviour->handle(envelope.endpoint.index, envelope.buffer.bytes().subspan(envelope.arguments_from), reply);
+    error = behaviour->handle(envelope.endpoint.index,
+                              envelope.buffer.bytes().subspan(envelope.arguments_from), reply);
   }
   if (envelope.call != 0) {
     hooks_.reply(envelope.from, envelope.call, std::move(reply));

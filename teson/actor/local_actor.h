@@ -34,8 +34,9 @@ struct Envelope {
   std::size_t arguments_from = 0;
 };
 
-/// An actor of this process: its handlers run one at a time, in the order of arrival, on a thread of its own. A handler that fails
-/// with somebody waiting for the reply fails that call; without, the actor ends: from then on calls get its error.
+/// An actor of this process: its handlers run one at a time, in the order of arrival, on a thread
+/// of its own. A handler that fails with somebody waiting for the reply fails that call; without,
+/// the actor ends: from then on calls get its error.
 class LocalActor {
  public:
   struct Hooks {

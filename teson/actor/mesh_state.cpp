@@ -14,7 +14,9 @@ MeshState::MeshState(Runtime& runtime, Shape shape, ProcOptions options)
   ++runtime_.meshes;
 }
 
-MeshState::~MeshState() { TESON_CHECK(stopped_); }
+MeshState::~MeshState() {
+  TESON_CHECK(stopped_);
+}
 
 Result<void> MeshState::start_all() {
   for (std::size_t rank = 0; rank < shape_.ranks(); ++rank) {
@@ -33,7 +35,8 @@ Result<std::shared_ptr<RemoteProc>> MeshState::start(std::size_t rank, std::uint
                   .dimensions = shape_.dimensions,
                   .mesh = options_.name,
                   .orphan_grace_ns = static_cast<std::uint64_t>(options_.orphan_grace.count())};
-  auto proc = std::make_shared<RemoteProc>(runtime_, options_, ProcPlace{rank, incarnation}, std::move(welcome));
+  auto proc = std::make_shared<RemoteProc>(runtime_, options_, ProcPlace{rank, incarnation},
+                                           std::move(welcome));
   const std::weak_ptr<MeshState> weak = weak_from_this();
   TESON_TRY_VOID(proc->start({.attached =
                                   [weak] {
@@ -79,7 +82,8 @@ void MeshState::on_failure(std::function<void(const ProcExit&)> handler) {
   std::lock_guard lock(mutex_);
   on_failure_ = std::move(handler);
   if (!on_failure_) return;
-  for (const auto& exit : untold_) tell(exit);
+  for (const auto& exit : untold_)
+    tell(exit);
   untold_.clear();
 }
 
@@ -99,13 +103,15 @@ void MeshState::send_recipe(RemoteProc& proc, const Recipe& recipe) {
 Targets MeshState::spawn(SpawnRequest request, std::string arguments) {
   std::lock_guard lock(mutex_);
   Targets targets{.mesh = shared_from_this()};
-  for (std::size_t rank = 0; rank < shape_.ranks(); ++rank) targets.ranks.push_back(rank);
+  for (std::size_t rank = 0; rank < shape_.ranks(); ++rank)
+    targets.ranks.push_back(rank);
   if (stopped_) return targets;
   targets.actor = request.actor = runtime_.node.next_actor_id();
   targets.deadline = runtime_.options.call_deadline;
   recipes_.push_back({std::move(request), std::move(arguments)});
   // Under the lock, so that nobody can call the actor before it was asked for.
-  for (const auto& proc : procs_) send_recipe(*proc, recipes_.back());
+  for (const auto& proc : procs_)
+    send_recipe(*proc, recipes_.back());
   return targets;
 }
 
@@ -123,8 +129,12 @@ Result<void> MeshState::wait_attached(Instant deadline) const {
   });
   if (gone) return Failure(*gone);
   if (!good) {
-    return fail(ErrorKind::timed_out, fmt::format("mesh '{}': {} of {} processes have attached; the others are slow to start or do "
-                                                  "not call Proc::attach", options_.name, attached, procs_.size()));
+    return fail(
+        ErrorKind::timed_out,
+        fmt::format(
+            "mesh '{}': {} of {} processes have attached; the others are slow to start or do "
+            "not call Proc::attach",
+            options_.name, attached, procs_.size()));
   }
   return {};
 }
@@ -132,7 +142,9 @@ Result<void> MeshState::wait_attached(Instant deadline) const {
 Result<void> MeshState::replace(std::size_t rank) {
   std::lock_guard one_at_a_time(replace_mutex_);
   const auto old = proc(rank);
-  const auto aborted = [&] { return fail(ErrorKind::aborted, fmt::format("mesh '{}' has been stopped", options_.name)); };
+  const auto aborted = [&] {
+    return fail(ErrorKind::aborted, fmt::format("mesh '{}' has been stopped", options_.name));
+  };
   {
     std::unique_lock lock(mutex_);
     if (stopped_) return aborted();
@@ -145,24 +157,28 @@ Result<void> MeshState::replace(std::size_t rank) {
   TESON_TRY(auto started, start(rank, old->place().incarnation + 1));
   std::lock_guard lock(mutex_);
   procs_[rank] = started;
-  for (const auto& recipe : recipes_) send_recipe(*started, recipe);
+  for (const auto& recipe : recipes_)
+    send_recipe(*started, recipe);
   return {};
 }
 
-void MeshState::replace_after(std::size_t rank, Duration delay, std::function<void(const Result<void>&)> done) {
+void MeshState::replace_after(std::size_t rank, Duration delay,
+                              std::function<void(const Result<void>&)> done) {
   std::lock_guard lock(mutex_);
   TESON_CHECK(rank < procs_.size(), rank, procs_.size());
   if (stopped_) return;
-  delayed_[rank] = runtime_.loop.after(delay, [weak = weak_from_this(), rank, done = std::move(done)] {
-    const auto self = weak.lock();
-    if (!self) return;
-    self->runtime_.supervision.post([weak, rank, done] {
-      if (const auto mesh = weak.lock()) mesh->replace_dead(rank, done);
-    });
-  });
+  delayed_[rank] =
+      runtime_.loop.after(delay, [weak = weak_from_this(), rank, done = std::move(done)] {
+        const auto self = weak.lock();
+        if (!self) return;
+        self->runtime_.supervision.post([weak, rank, done] {
+          if (const auto mesh = weak.lock()) mesh->replace_dead(rank, done);
+        });
+      });
 }
 
-void MeshState::replace_dead(std::size_t rank, const std::function<void(const Result<void>&)>& done) {
+void MeshState::replace_dead(std::size_t rank,
+                             const std::function<void(const Result<void>&)>& done) {
   if (!proc(rank)->exit()) return;
   const auto result = replace(rank);
   {
@@ -180,18 +196,25 @@ void MeshState::stop() {
     delayed.swap(delayed_);
   }
   // A replacement that was on its way is in procs_ afterwards; none will follow.
-  { std::lock_guard wait_for_replace(replace_mutex_); }
+  {
+    std::lock_guard wait_for_replace(replace_mutex_);
+  }
   std::vector<std::shared_ptr<RemoteProc>> procs;
   {
     std::lock_guard lock(mutex_);
     procs = procs_;
   }
-  for (const auto& proc : procs) proc->stop();
+  for (const auto& proc : procs)
+    proc->stop();
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return std::all_of(procs.begin(), procs.end(), [](const auto& proc) { return proc->exit().has_value(); }); });
+    changed_.wait(lock, [&] {
+      return std::all_of(procs.begin(), procs.end(),
+                         [](const auto& proc) { return proc->exit().has_value(); });
+    });
   }
-  for (const auto& proc : procs) proc->release();
+  for (const auto& proc : procs)
+    proc->release();
   on_failure({});
   // A handler that runs now may use the mesh, which may go after this.
   runtime_.supervision.run([] {});
@@ -210,7 +233,8 @@ BegunCall MeshState::begin(const std::vector<std::size_t>& ranks, Duration deadl
   }
   if (stopped_) {
     begun.pending = std::make_shared<PendingCall>(0, std::move(ids), until);
-    begun.pending->fail_all({ErrorKind::disconnected, fmt::format("mesh '{}' has been stopped", options_.name)});
+    begun.pending->fail_all(
+        {ErrorKind::disconnected, fmt::format("mesh '{}' has been stopped", options_.name)});
     begun.procs.clear();
   } else {
     begun.pending = runtime_.node.pending().begin(std::move(ids), until);
@@ -228,11 +252,13 @@ void BegunCall::send(std::string payload) const {
     } else if (sent.error().kind != ErrorKind::disconnected) {
       pending->complete_at(i, Failure(std::move(sent).error()));
     }
-    // Else it is dying: its end, which is about to be known, completes the slot and says how it died.
+    // Else it is dying: its end, which is about to be known, completes the slot and says how it
+    // died.
   }
 }
 
-Result<void> MeshState::send_cast(const std::vector<std::size_t>& ranks, std::string payload) const {
+Result<void> MeshState::send_cast(const std::vector<std::size_t>& ranks,
+                                  std::string payload) const {
   const auto shared = std::make_shared<const std::string>(std::move(payload));
   Result<void> result;
   for (const std::size_t rank : ranks) {
@@ -243,12 +269,21 @@ Result<void> MeshState::send_cast(const std::vector<std::size_t>& ranks, std::st
   return result;
 }
 
-BegunCall Targets::begin() const { return mesh->begin(ranks, deadline); }
-Result<void> Targets::send_cast(std::string payload) const { return mesh->send_cast(ranks, std::move(payload)); }
-std::uint64_t Targets::proc_of(std::size_t rank) const { return mesh->proc(rank)->id(); }
-Result<std::vector<std::size_t>> Targets::slice(std::string_view dimension, std::size_t index) const {
+BegunCall Targets::begin() const {
+  return mesh->begin(ranks, deadline);
+}
+Result<void> Targets::send_cast(std::string payload) const {
+  return mesh->send_cast(ranks, std::move(payload));
+}
+std::uint64_t Targets::proc_of(std::size_t rank) const {
+  return mesh->proc(rank)->id();
+}
+Result<std::vector<std::size_t>> Targets::slice(std::string_view dimension,
+                                                std::size_t index) const {
   TESON_TRY(auto all, mesh->shape().slice(dimension, index));
-  std::erase_if(all, [&](std::size_t rank) { return std::find(ranks.begin(), ranks.end(), rank) == ranks.end(); });
+  std::erase_if(all, [&](std::size_t rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) == ranks.end();
+  });
   return all;
 }
 

@@ -35,7 +35,8 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
   Result<void> wait_attached(Instant deadline) const;
   void on_failure(std::function<void(const ProcExit&)> handler);
   Result<void> replace(std::size_t rank);
-  void replace_after(std::size_t rank, Duration delay, std::function<void(const Result<void>&)> done);
+  void replace_after(std::size_t rank, Duration delay,
+                     std::function<void(const Result<void>&)> done);
   /// Ends all processes; from then on nothing of the runtime is used.
   void stop();
 

@@ -1,11 +1,4 @@
 // Whole meshes of real processes.
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -17,7 +10,13 @@
 #include <set>
 #include <thread>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "teson/actor/system.h"
 #include "teson/actor/testing/interfaces.h"
@@ -31,8 +30,12 @@ using testing::Crash;
 using testing::Listener;
 using testing::Worker;
 
-Instant in(Duration delay) { return std::chrono::steady_clock::now() + delay; }
-bool is_alive(pid_t pid) { return ::kill(pid, 0) == 0 || errno != ESRCH; }
+Instant in(Duration delay) {
+  return std::chrono::steady_clock::now() + delay;
+}
+bool is_alive(pid_t pid) {
+  return ::kill(pid, 0) == 0 || errno != ESRCH;
+}
 
 /// A system, a folder for logs, and options that start the test's child program.
 class MeshTest : public ::testing::Test {
@@ -47,7 +50,10 @@ class MeshTest : public ::testing::Test {
     return {.name = "workers",
             .program = TESON_ACTOR_TEST_CHILD,
             .arguments = [mode](const ProcPlace&) { return std::vector<std::string>{mode}; },
-            .log_file = [folder = folder_](const ProcPlace& place) { return folder / ("rank" + std::to_string(place.rank) + ".log"); },
+            .log_file =
+                [folder = folder_](const ProcPlace& place) {
+                  return folder / ("rank" + std::to_string(place.rank) + ".log");
+                },
             .stop_grace = 5s};
   }
   ProcMesh start(const Shape& shape, ProcOptions with) {
@@ -83,7 +89,8 @@ class Exits {
 
 class ListenerActor final : public Listener {
  public:
-  explicit ListenerActor(std::vector<std::vector<int>>& heard, std::atomic<int>& count) : heard_(heard), count_(count) {}
+  explicit ListenerActor(std::vector<std::vector<int>>& heard, std::atomic<int>& count)
+      : heard_(heard), count_(count) {}
   void heard(std::uint64_t rank, int value) override {
     heard_[rank].push_back(value);
     ++count_;
@@ -198,25 +205,34 @@ TEST_F(MeshTest, refuses_an_interface_of_another_build_and_an_unknown_one) {
   auto mesh = start({{"replica", 1}});
   auto ours = mesh.spawn<Worker>("ours", "");
   ASSERT_TRUE(ours.call<&Worker::add>(1).wait()[0]);
-  const auto stranger = mesh.spawn<other_build::Worker>("worker", "").call<&other_build::Worker::add>(1.0).wait()[0];
+  const auto stranger =
+      mesh.spawn<other_build::Worker>("worker", "").call<&other_build::Worker::add>(1.0).wait()[0];
   ASSERT_FALSE(stranger);
-  EXPECT_NE(stranger.error().message.find("different versions"), std::string::npos) << stranger.error().message;
-  const auto unknown = mesh.spawn<other_build::Unknown>("unknown").call<&other_build::Unknown::anything>().wait()[0];
+  EXPECT_NE(stranger.error().message.find("different versions"), std::string::npos)
+      << stranger.error().message;
+  const auto unknown =
+      mesh.spawn<other_build::Unknown>("unknown").call<&other_build::Unknown::anything>().wait()[0];
   ASSERT_FALSE(unknown);
-  EXPECT_NE(unknown.error().message.find("serve<Unknown>"), std::string::npos) << unknown.error().message;
+  EXPECT_NE(unknown.error().message.find("serve<Unknown>"), std::string::npos)
+      << unknown.error().message;
 }
 
 TEST_F(MeshTest, children_reach_an_actor_of_their_parent) {
   std::vector<std::vector<int>> heard(3);
   std::atomic<int> count{0};
-  const auto listener = system.host<Listener>("listener", std::make_unique<ListenerActor>(heard, count));
+  const auto listener =
+      system.host<Listener>("listener", std::make_unique<ListenerActor>(heard, count));
   auto mesh = start({{"replica", 3}});
   auto workers = mesh.spawn<Worker>("worker", "");
-  for (const auto& done : workers.call<&Worker::tell>(listener, 500).wait()) ASSERT_TRUE(done) << done.error().describe();
-  for (const auto& answer : workers.call<&Worker::ask>(listener, 21).wait()) EXPECT_EQ(answer, 42);
+  for (const auto& done : workers.call<&Worker::tell>(listener, 500).wait())
+    ASSERT_TRUE(done) << done.error().describe();
+  for (const auto& answer : workers.call<&Worker::ask>(listener, 21).wait())
+    EXPECT_EQ(answer, 42);
   EXPECT_EQ(count, 1500) << "the questions came after the casts of the same actor";
-  for (const auto& one : heard) EXPECT_TRUE(std::is_sorted(one.begin(), one.end()));
-  EXPECT_EQ(system.actor(listener).call<&Listener::twice>(4).wait(), 8) << "also from its own process";
+  for (const auto& one : heard)
+    EXPECT_TRUE(std::is_sorted(one.begin(), one.end()));
+  EXPECT_EQ(system.actor(listener).call<&Listener::twice>(4).wait(), 8)
+      << "also from its own process";
   EXPECT_EQ(system.actor(workers.ref(2)).call<&Worker::add>(3).wait(), 3) << "and by reference";
 }
 
@@ -226,7 +242,9 @@ TEST_F(MeshTest, a_crash_completes_what_waits_and_says_how) {
     int signal;
     int code;
     const char* text;
-  } cases[] = {{Crash::kill_self, SIGKILL, -1, "SIGKILL"}, {Crash::segfault, SIGSEGV, -1, "SIGSEGV"}, {Crash::exit_3, 0, 3, "exit code 3"}};
+  } cases[] = {{Crash::kill_self, SIGKILL, -1, "SIGKILL"},
+               {Crash::segfault, SIGSEGV, -1, "SIGSEGV"},
+               {Crash::exit_3, 0, 3, "exit code 3"}};
   for (const auto& one : cases) {
     auto mesh = start({{"replica", 2}});
     Exits exits;
@@ -243,7 +261,8 @@ TEST_F(MeshTest, a_crash_completes_what_waits_and_says_how) {
     ASSERT_FALSE(replies[1]);
     EXPECT_EQ(replies[1].error().kind, ErrorKind::disconnected);
     for (const char* part : {"rank 1", one.text, "about to crash"}) {
-      EXPECT_NE(replies[1].error().message.find(part), std::string::npos) << replies[1].error().message;
+      EXPECT_NE(replies[1].error().message.find(part), std::string::npos)
+          << replies[1].error().message;
     }
     const auto exit = exits.wait(1)[0];
     EXPECT_EQ(exit.rank, 1U);
@@ -284,7 +303,8 @@ TEST_F(MeshTest, tells_of_a_kill_in_milliseconds_past_busy_mailboxes) {
     ASSERT_TRUE(workers.at(1).call_one<&Worker::add>(1).wait());
   }
   std::sort(latencies.begin(), latencies.end());
-  std::printf("kill to handler: p50 %.2f ms, maximum %.2f ms\n", latencies[latencies.size() / 2], latencies.back());
+  std::printf("kill to handler: p50 %.2f ms, maximum %.2f ms\n", latencies[latencies.size() / 2],
+              latencies.back());
   EXPECT_LT(latencies.back(), 1000);
 }
 
@@ -329,7 +349,8 @@ TEST_F(MeshTest, replaces_later_only_what_is_dead) {
   Exits exits;
   std::promise<Result<void>> replaced;
   mesh.on_failure([&](const ProcExit& exit) {
-    mesh.replace_after(exit.rank, 30ms, [&](const Result<void>& result) { replaced.set_value(result); });
+    mesh.replace_after(exit.rank, 30ms,
+                       [&](const Result<void>& result) { replaced.set_value(result); });
     exits.add(exit);
   });
   mesh.replace_after(0, 1ms, [&](const Result<void>&) { ADD_FAILURE() << "rank 0 runs"; });
@@ -425,7 +446,8 @@ TEST_F(MeshTest, a_call_ends_at_its_deadline_and_a_full_mailbox_is_overloaded) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 350ms);
   // The child's mailbox holds 8 messages, and its actor naps.
   std::vector<CallOne<int>> calls;
-  for (int i = 0; i < 20; ++i) calls.push_back(worker.call_one<&Worker::add>(1));
+  for (int i = 0; i < 20; ++i)
+    calls.push_back(worker.call_one<&Worker::add>(1));
   int refused = 0;
   for (auto& call : calls) {
     const auto reply = call.wait();
@@ -440,7 +462,8 @@ TEST_F(MeshTest, carries_64_mebibytes_there_and_back) {
   auto mesh = start({{"replica", 1}});
   auto worker = mesh.spawn<Worker>("worker", "").at(0);
   std::vector<std::byte> bytes(std::size_t{64} << 20);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 2654435761U >> 13);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(i * 2654435761U >> 13);
   ASSERT_TRUE(worker.call_one<&Worker::add>(1).wait());
   const auto begin = std::chrono::steady_clock::now();
   const auto back = worker.call_one<&Worker::echo>(bytes).wait();
@@ -460,7 +483,8 @@ TEST_F(MeshTest, starts_16_processes) {
     pids.insert(reply->pid);
   }
   EXPECT_EQ(pids.size(), 16U);
-  std::printf("16 processes to their first replies: %.0f ms\n", to_ms(std::chrono::steady_clock::now() - begin));
+  std::printf("16 processes to their first replies: %.0f ms\n",
+              to_ms(std::chrono::steady_clock::now() - begin));
 }
 
 /// A parent process that is killed: its children must go.
@@ -473,7 +497,8 @@ void kill_parent_and_expect_no_child(bool death_signal, std::string child_mode) 
   std::string child = TESON_ACTOR_TEST_CHILD;
   std::string mode = "parent";
   std::string flag = death_signal ? "1" : "0";
-  char* arguments[] = {child.data(), mode.data(), child.data(), flag.data(), child_mode.data(), nullptr};
+  char* arguments[] = {child.data(), mode.data(),       child.data(),
+                       flag.data(),  child_mode.data(), nullptr};
   pid_t parent = 0;
   ASSERT_EQ(::posix_spawn(&parent, child.c_str(), &actions, nullptr, arguments, environ), 0);
   posix_spawn_file_actions_destroy(&actions);
@@ -482,7 +507,8 @@ void kill_parent_and_expect_no_child(bool death_signal, std::string child_mode) 
   int pids[2] = {0, 0};
   ASSERT_EQ(std::fscanf(lines, "%d %d", &pids[0], &pids[1]), 2);
   std::fclose(lines);
-  for (const int pid : pids) ASSERT_TRUE(is_alive(pid));
+  for (const int pid : pids)
+    ASSERT_TRUE(is_alive(pid));
   const auto begin = std::chrono::steady_clock::now();
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
@@ -497,13 +523,20 @@ void kill_parent_and_expect_no_child(bool death_signal, std::string child_mode) 
     std::this_thread::sleep_for(1ms);
   }
   const double ms = to_ms(std::chrono::steady_clock::now() - begin);
-  std::printf("children gone %.1f ms after their parent (%s)\n", ms, death_signal ? "death signal" : "by themselves");
+  std::printf("children gone %.1f ms after their parent (%s)\n", ms,
+              death_signal ? "death signal" : "by themselves");
   EXPECT_LT(ms, 1000);
 }
 
-TEST(Orphans, are_killed_with_their_parent) { kill_parent_and_expect_no_child(true, "hang"); }
-TEST(Orphans, end_themselves_where_the_kernel_does_not_do_it_though_their_threads_hang) { kill_parent_and_expect_no_child(false, "hang"); }
-TEST(Orphans, end_themselves_also_before_they_have_started) { kill_parent_and_expect_no_child(false, "attached"); }
+TEST(Orphans, are_killed_with_their_parent) {
+  kill_parent_and_expect_no_child(true, "hang");
+}
+TEST(Orphans, end_themselves_where_the_kernel_does_not_do_it_though_their_threads_hang) {
+  kill_parent_and_expect_no_child(false, "hang");
+}
+TEST(Orphans, end_themselves_also_before_they_have_started) {
+  kill_parent_and_expect_no_child(false, "attached");
+}
 
 }  // namespace
 }  // namespace teson::actor

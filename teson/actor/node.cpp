@@ -17,10 +17,12 @@ constexpr Duration reply_wait = std::chrono::milliseconds(50);
 
 }  // namespace
 
-Error interface_mismatch(const std::string& class_name, std::uint64_t expected, std::uint64_t found) {
-  return {ErrorKind::invalid,
-          fmt::format("interface of {}: expected hash {:016x}, found {:016x}; caller and callee were built from different versions "
-                      "of its header, rebuild both", class_name, expected, found)};
+Error interface_mismatch(const std::string& class_name, std::uint64_t expected,
+                         std::uint64_t found) {
+  return {ErrorKind::invalid, fmt::format("interface of {}: expected hash {:016x}, found {:016x}; "
+                                          "caller and callee were built from different versions "
+                                          "of its header, rebuild both",
+                                          class_name, expected, found)};
 }
 
 std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint) {
@@ -29,7 +31,9 @@ std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId end
 
 Node::Node(std::uint64_t self, std::uint64_t first_actor, MailboxLimits limits, Hooks hooks)
     : self_(self), limits_(limits), hooks_(std::move(hooks)), next_actor_(first_actor) {}
-Node::~Node() { TESON_CHECK(closed_); }
+Node::~Node() {
+  TESON_CHECK(closed_);
+}
 
 void Node::add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where) {
   std::lock_guard lock(mutex_);
@@ -61,10 +65,13 @@ std::string Node::where(std::uint64_t proc) const {
 Result<void> Node::send(std::uint64_t proc, const std::shared_ptr<const std::string>& payload) {
   if (proc != self_) {
     const auto channel = route(proc);
-    if (!channel) return fail(ErrorKind::disconnected, fmt::format("proc {} is gone, or not a parent or child of this process", proc));
+    if (!channel)
+      return fail(ErrorKind::disconnected,
+                  fmt::format("proc {} is gone, or not a parent or child of this process", proc));
     return channel->send(static_cast<std::uint16_t>(Kind::call), payload);
   }
-  TESON_TRY(const auto header, net::decode<CallHeader>(std::string_view(*payload).substr(0, call_header_bytes)));
+  TESON_TRY(const auto header,
+            net::decode<CallHeader>(std::string_view(*payload).substr(0, call_header_bytes)));
   net::Buffer buffer(payload->size());
   std::memcpy(buffer.bytes().data(), payload->data(), payload->size());
   return deliver(self_, header, std::move(buffer));
@@ -78,11 +85,16 @@ Result<void> Node::send_control(std::uint64_t proc, Kind kind, std::string paylo
 
 void Node::receive(std::uint64_t from, net::Message message) {
   switch (static_cast<Kind>(message.kind)) {
-    case Kind::call: return receive_call(from, std::move(message.payload));
-    case Kind::reply: return receive_reply(from, std::move(message.payload));
-    case Kind::spawn: return receive_spawn(from, std::move(message.payload));
-    case Kind::actor_failed: return receive_actor_failed(from, message.payload);
-    case Kind::undelivered: return receive_undelivered(from, message.payload);
+    case Kind::call:
+      return receive_call(from, std::move(message.payload));
+    case Kind::reply:
+      return receive_reply(from, std::move(message.payload));
+    case Kind::spawn:
+      return receive_spawn(from, std::move(message.payload));
+    case Kind::actor_failed:
+      return receive_actor_failed(from, message.payload);
+    case Kind::undelivered:
+      return receive_undelivered(from, message.payload);
     case Kind::stop:
       if (hooks_.stop_asked) hooks_.stop_asked();
       return;
@@ -92,19 +104,24 @@ void Node::receive(std::uint64_t from, net::Message message) {
 
 void Node::receive_call(std::uint64_t from, net::Buffer payload) {
   if (payload.size() < call_header_bytes) {
-    log_warning("actor", "proc {} sent a call of {} bytes, expected at least {}", from, payload.size(), call_header_bytes);
+    log_warning("actor", "proc {} sent a call of {} bytes, expected at least {}", from,
+                payload.size(), call_header_bytes);
     return;
   }
   const auto header = net::decode<CallHeader>(payload.bytes().first(call_header_bytes));
   TESON_CHECK(header.has_value());
-  if (auto delivered = deliver(from, *header, std::move(payload)); !delivered) refuse(from, *header, delivered.error());
+  if (auto delivered = deliver(from, *header, std::move(payload)); !delivered)
+    refuse(from, *header, delivered.error());
 }
 
 Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Buffer buffer) {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(header.actor);
   if (found == actors_.end()) {
-    return fail(ErrorKind::invalid, fmt::format("proc {} has no actor {}; it was not spawned there, or has been stopped", self_, header.actor));
+    return fail(
+        ErrorKind::invalid,
+        fmt::format("proc {} has no actor {}; it was not spawned there, or has been stopped", self_,
+                    header.actor));
   }
   return found->second->push({.from = from,
                               .call = header.call,
@@ -126,7 +143,8 @@ void Node::refuse(std::uint64_t from, const CallHeader& header, const Error& err
 
 void Node::receive_reply(std::uint64_t from, net::Buffer payload) {
   if (payload.size() < reply_header_bytes) {
-    log_warning("actor", "proc {} sent a reply of {} bytes, expected at least {}", from, payload.size(), reply_header_bytes);
+    log_warning("actor", "proc {} sent a reply of {} bytes, expected at least {}", from,
+                payload.size(), reply_header_bytes);
     return;
   }
   const auto header = net::decode<ReplyHeader>(payload.bytes().first(reply_header_bytes));
@@ -138,7 +156,8 @@ void Node::receive_spawn(std::uint64_t from, net::Buffer payload) {
   const auto buffer = std::make_shared<net::Buffer>(std::move(payload));
   auto request = net::decode<SpawnRequest>(buffer->bytes());
   if (!request) {
-    log_warning("actor", "proc {} sent a damaged spawn request: {}", from, request.error().describe());
+    log_warning("actor", "proc {} sent a damaged spawn request: {}", from,
+                request.error().describe());
     return;
   }
   const std::uint64_t call = request->call;
@@ -163,23 +182,29 @@ Result<Node::Factory> Node::factory_for(const SpawnRequest& request) const {
   std::lock_guard lock(mutex_);
   const auto found = served_.find(request.class_hash);
   if (found == served_.end()) {
-    return fail(ErrorKind::invalid, fmt::format("this program does not serve actors of class {}; name it with serve<{}>() in its main",
-                                                request.class_name, request.class_name));
+    return fail(
+        ErrorKind::invalid,
+        fmt::format(
+            "this program does not serve actors of class {}; name it with serve<{}>() in its main",
+            request.class_name, request.class_name));
   }
   if (found->second.interface != request.interface) {
-    return Failure(interface_mismatch(request.class_name, found->second.interface, request.interface));
+    return Failure(
+        interface_mismatch(request.class_name, found->second.interface, request.interface));
   }
   return found->second.factory;
 }
 
 void Node::receive_actor_failed(std::uint64_t from, const net::Buffer& payload) {
   auto failed = net::decode<ActorFailed>(payload.bytes());
-  if (failed && hooks_.actor_failed) hooks_.actor_failed({from, where(from), failed->actor, failed->name, failed->error});
+  if (failed && hooks_.actor_failed)
+    hooks_.actor_failed({from, where(from), failed->actor, failed->name, failed->error});
 }
 
 void Node::receive_undelivered(std::uint64_t from, const net::Buffer& payload) {
   if (const auto lost = net::decode<Undelivered>(payload.bytes())) {
-    log_warning("actor", "{} could not take a message for actor {}: {}", where(from), lost->actor, lost->error.describe());
+    log_warning("actor", "{} could not take a message for actor {}: {}", where(from), lost->actor,
+                lost->error.describe());
   }
 }
 
@@ -188,25 +213,34 @@ std::uint64_t Node::next_actor_id() {
   return next_actor_++;
 }
 
-void Node::host(std::uint64_t id, std::string name, LocalActor::Make make, std::function<void(const Result<void>&)> constructed) {
-  const auto started = start_actor(id, std::move(name), self_, std::move(make), std::move(constructed));
+void Node::host(std::uint64_t id, std::string name, LocalActor::Make make,
+                std::function<void(const Result<void>&)> constructed) {
+  const auto started =
+      start_actor(id, std::move(name), self_, std::move(make), std::move(constructed));
   TESON_CHECK(started.has_value(), id);
 }
 
-Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t owner, LocalActor::Make make,
+Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
+                               LocalActor::Make make,
                                std::function<void(const Result<void>&)> constructed) {
   std::lock_guard lock(mutex_);
   if (closed_) return fail(ErrorKind::aborted, "the process is ending");
-  if (actors_.contains(id)) return fail(ErrorKind::invalid, fmt::format("expected a new actor number, found {} in use", id));
+  if (actors_.contains(id))
+    return fail(ErrorKind::invalid,
+                fmt::format("expected a new actor number, found {} in use", id));
   LocalActor::Hooks hooks{
-      .reply = [this](std::uint64_t proc, std::uint64_t call, std::string text) { reply(proc, call, std::move(text)); },
+      .reply = [this](std::uint64_t proc, std::uint64_t call,
+                      std::string text) { reply(proc, call, std::move(text)); },
       .constructed = std::move(constructed),
-      .failed = [this, owner, id, name](const Error& error) { tell_owner(owner, id, name, error); }};
-  actors_.emplace(id, std::make_unique<LocalActor>(name, limits_, std::move(make), std::move(hooks)));
+      .failed = [this, owner, id,
+                 name](const Error& error) { tell_owner(owner, id, name, error); }};
+  actors_.emplace(id,
+                  std::make_unique<LocalActor>(name, limits_, std::move(make), std::move(hooks)));
   return {};
 }
 
-void Node::tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name, const Error& error) {
+void Node::tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
+                      const Error& error) {
   if (owner == self_) {
     if (hooks_.actor_failed) hooks_.actor_failed({self_, where(self_), actor, name, error});
   } else {
@@ -225,8 +259,11 @@ void Node::reply(std::uint64_t proc, std::uint64_t call, std::string text) {
   const auto shared = std::make_shared<const std::string>(std::move(text));
   while (const auto channel = route(proc)) {
     const auto sent = channel->send(static_cast<std::uint16_t>(Kind::reply), shared);
-    if (sent || sent.error().kind == ErrorKind::disconnected || sent.error().kind == ErrorKind::aborted) return;
-    if (sent.error().kind != ErrorKind::overloaded) return refuse(proc, {.call = call}, sent.error());
+    if (sent || sent.error().kind == ErrorKind::disconnected ||
+        sent.error().kind == ErrorKind::aborted)
+      return;
+    if (sent.error().kind != ErrorKind::overloaded)
+      return refuse(proc, {.call = call}, sent.error());
     // The caller takes its replies too slowly: its actor waits, not the memory.
     (void)channel->flush(std::chrono::steady_clock::now() + reply_wait);
     std::lock_guard lock(mutex_);
@@ -234,7 +271,8 @@ void Node::reply(std::uint64_t proc, std::uint64_t call, std::string text) {
   }
 }
 
-void Node::serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name, Factory factory) {
+void Node::serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name,
+                 Factory factory) {
   std::lock_guard lock(mutex_);
   served_[class_hash] = {interface, std::move(class_name), std::move(factory)};
 }

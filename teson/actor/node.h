@@ -16,10 +16,11 @@
 
 namespace teson::actor {
 
-/// An actor has ended because a handler failed with nobody waiting for the reply, or because it could not be constructed.
+/// An actor has ended because a handler failed with nobody waiting for the reply, or because it
+/// could not be constructed.
 struct ActorFailure {
   std::uint64_t proc = 0;  ///< 0: the process that owns the System
-  std::string where;        ///< "rank 1 of mesh 'workers'", or "this process"
+  std::string where;       ///< "rank 1 of mesh 'workers'", or "this process"
   std::uint64_t actor = 0;
   std::string name;
   Error error;
@@ -27,15 +28,16 @@ struct ActorFailure {
 
 namespace detail {
 
-/// One process's part in the runtime, the same in parent and child: its actors, the calls it waits for, its channels to other procs. Threads: any,
-/// unless said otherwise.
+/// One process's part in the runtime, the same in parent and child: its actors, the calls it waits
+/// for, its channels to other procs. Threads: any, unless said otherwise.
 class Node {
  public:
   struct Hooks {
     std::function<void(const ActorFailure&)> actor_failed;
     std::function<void()> stop_asked;
   };
-  /// `first_actor`: where the numbers of actors that this process starts itself begin; those its parent asks for must not meet them.
+  /// `first_actor`: where the numbers of actors that this process starts itself begin; those its
+  /// parent asks for must not meet them.
   Node(std::uint64_t self, std::uint64_t first_actor, MailboxLimits limits, Hooks hooks);
   /// close() has been called.
   ~Node();
@@ -49,19 +51,23 @@ class Node {
   /// Loop's thread: a message from another proc.
   void receive(std::uint64_t from, net::Message message);
 
-  /// Sends one call (call != 0) or cast to an actor. Errors: `disconnected` without a route, or as of Channel::send; for an actor of this process
-  /// `overloaded`, or `invalid` if there is none.
+  /// Sends one call (call != 0) or cast to an actor. Errors: `disconnected` without a route, or as
+  /// of Channel::send; for an actor of this process `overloaded`, or `invalid` if there is none.
   Result<void> send(std::uint64_t proc, const std::shared_ptr<const std::string>& payload);
   Result<void> send_control(std::uint64_t proc, Kind kind, std::string payload);
 
   std::uint64_t next_actor_id();
-  void host(std::uint64_t id, std::string name, LocalActor::Make make, std::function<void(const Result<void>&)> constructed);
+  void host(std::uint64_t id, std::string name, LocalActor::Make make,
+            std::function<void(const Result<void>&)> constructed);
 
   /// How to make the actors of a class that a parent may ask for.
-  using Factory = std::function<Result<std::unique_ptr<Behaviour>>(std::span<const std::byte> arguments)>;
-  void serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name, Factory factory);
+  using Factory =
+      std::function<Result<std::unique_ptr<Behaviour>>(std::span<const std::byte> arguments)>;
+  void serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name,
+             Factory factory);
 
-  /// Ends the actors (waiting for running handlers) and fails what waits. Idempotent. Not from an actor's or the loop's thread.
+  /// Ends the actors (waiting for running handlers) and fails what waits. Idempotent. Not from an
+  /// actor's or the loop's thread.
   void close();
 
  private:
@@ -82,8 +88,10 @@ class Node {
   void receive_actor_failed(std::uint64_t from, const net::Buffer& payload);
   void receive_undelivered(std::uint64_t from, const net::Buffer& payload);
   void refuse(std::uint64_t from, const CallHeader& header, const Error& error);
-  void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name, const Error& error);
-  Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner, LocalActor::Make make,
+  void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
+                  const Error& error);
+  Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
+                           LocalActor::Make make,
                            std::function<void(const Result<void>&)> constructed);
   void reply(std::uint64_t proc, std::uint64_t call, std::string reply);
   std::shared_ptr<net::Channel> route(std::uint64_t proc) const;

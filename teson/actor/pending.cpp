@@ -10,12 +10,15 @@ namespace teson::actor::detail {
 PendingCall::PendingCall(std::uint64_t id, std::vector<std::uint64_t> procs, Instant deadline)
     : id_(id), deadline_(deadline), open_(procs.size()) {
   slots_.reserve(procs.size());
-  for (const std::uint64_t proc : procs) slots_.push_back({proc, std::nullopt});
+  for (const std::uint64_t proc : procs)
+    slots_.push_back({proc, std::nullopt});
 }
 
 void PendingCall::complete(std::uint64_t proc, Result<RawReply> reply) {
   std::lock_guard lock(mutex_);
-  const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.proc == proc && !slot.reply; });
+  const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return slot.proc == proc && !slot.reply;
+  });
   if (found != slots_.end()) fill(*found, std::move(reply));
 }
 
@@ -42,7 +45,9 @@ std::vector<Result<RawReply>> PendingCall::wait() {
   std::vector<Result<RawReply>> replies;
   replies.reserve(slots_.size());
   for (auto& slot : slots_) {
-    if (!slot.reply) fill(slot, fail(ErrorKind::timed_out, "no reply by the call's deadline; the actor is busy or hangs"));
+    if (!slot.reply)
+      fill(slot, fail(ErrorKind::timed_out,
+                      "no reply by the call's deadline; the actor is busy or hangs"));
     replies.push_back(std::move(*slot.reply));
   }
   return replies;
@@ -53,7 +58,8 @@ bool PendingCall::done() const {
   return open_ == 0 || std::chrono::steady_clock::now() >= deadline_;
 }
 
-std::shared_ptr<PendingCall> PendingTable::begin(std::vector<std::uint64_t> procs, Instant deadline) {
+std::shared_ptr<PendingCall> PendingTable::begin(std::vector<std::uint64_t> procs,
+                                                 Instant deadline) {
   std::unique_lock lock(mutex_);
   const std::uint64_t id = next_++;
   std::shared_ptr<PendingCall> call(new PendingCall(id, std::move(procs), deadline),
@@ -96,7 +102,8 @@ std::vector<std::shared_ptr<PendingCall>> PendingTable::all() const {
 }
 
 void PendingTable::fail_proc(std::uint64_t proc, const Error& error) {
-  for (const auto& call : all()) call->complete(proc, Failure(error));
+  for (const auto& call : all())
+    call->complete(proc, Failure(error));
 }
 
 void PendingTable::close(const Error& error) {
@@ -104,7 +111,8 @@ void PendingTable::close(const Error& error) {
     std::lock_guard lock(mutex_);
     closed_ = error;
   }
-  for (const auto& call : all()) call->fail_all(error);
+  for (const auto& call : all())
+    call->fail_all(error);
 }
 
 std::size_t PendingTable::size() const {

@@ -25,8 +25,8 @@ struct RawReply {
   std::span<const std::byte> bytes() const { return buffer.bytes().subspan(from); }
 };
 
-/// The replies that one call waits for. Each slot is completed once: by its reply or by its proc's death; what is still open at the
-/// deadline becomes timed_out. Threads: any.
+/// The replies that one call waits for. Each slot is completed once: by its reply or by its proc's
+/// death; what is still open at the deadline becomes timed_out. Threads: any.
 class PendingCall {
  public:
   PendingCall(std::uint64_t id, std::vector<std::uint64_t> procs, Instant deadline);
@@ -87,20 +87,23 @@ Result<R> decode_reply(Result<RawReply>& raw) {
 
 }  // namespace detail
 
-/// Replies that are on their way, one a rank, in the order of the mesh that was called. Dropping it abandons them. Move-only.
+/// Replies that are on their way, one a rank, in the order of the mesh that was called. Dropping it
+/// abandons them. Move-only.
 template <typename R>
 class Call {
  public:
   explicit Call(std::shared_ptr<detail::PendingCall> pending) : pending_(std::move(pending)) {}
 
-  /// Blocks until every rank has replied or died, at the latest until the deadline of the call: an open slot then is `timed_out`. A dead
-  /// rank's slot is `disconnected` and names the rank, its signal or exit code, and its last log lines. Once. Not on the I/O thread, nor in a handler that
-  /// the reply depends on.
+  /// Blocks until every rank has replied or died, at the latest until the deadline of the call: an
+  /// open slot then is `timed_out`. A dead rank's slot is `disconnected` and names the rank, its
+  /// signal or exit code, and its last log lines. Once. Not on the I/O thread, nor in a handler
+  /// that the reply depends on.
   std::vector<Result<R>> wait() {
     auto raw = pending_->wait();
     std::vector<Result<R>> results;
     results.reserve(raw.size());
-    for (auto& one : raw) results.push_back(detail::decode_reply<R>(one));
+    for (auto& one : raw)
+      results.push_back(detail::decode_reply<R>(one));
     return results;
   }
   /// Whether wait() would return at once.

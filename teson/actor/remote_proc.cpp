@@ -1,14 +1,13 @@
 #include "teson/actor/remote_proc.h"
 
-#include <signal.h>
-#include <sys/socket.h>
-
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/socket.h>
 
 #include "teson/base/check.h"
 #include "teson/base/random.h"
@@ -19,13 +18,15 @@ std::string ProcExit::describe(const std::string& mesh) const {
   std::string text = fmt::format("rank {} (pid {}) of mesh '{}' ", rank, pid, mesh);
   if (signal != 0) {
     const char* name = ::sigabbrev_np(signal);
-    text += fmt::format("was ended by signal {} (SIG{}){}", signal, name == nullptr ? "?" : name, core_dumped ? ", core dumped" : "");
+    text += fmt::format("was ended by signal {} (SIG{}){}", signal, name == nullptr ? "?" : name,
+                        core_dumped ? ", core dumped" : "");
   } else {
     text += fmt::format("has ended with exit code {}", exit_code);
   }
   if (!cause.empty()) text += "; " + cause;
   if (!last_lines.empty()) text += "; last lines of its log:";
-  for (const auto& line : last_lines) text += "\n  " + line;
+  for (const auto& line : last_lines)
+    text += "\n  " + line;
   return text;
 }
 
@@ -62,34 +63,43 @@ std::vector<std::string> tail(const std::filesystem::path& path, std::uintmax_t 
 
 }  // namespace
 
-RemoteProc::RemoteProc(Runtime& runtime, const ProcOptions& options, ProcPlace place, Welcome welcome)
+RemoteProc::RemoteProc(Runtime& runtime, const ProcOptions& options, ProcPlace place,
+                       Welcome welcome)
     : runtime_(runtime), options_(options), place_(place), welcome_(std::move(welcome)) {}
 
-RemoteProc::~RemoteProc() { TESON_CHECK(!channel_); }
+RemoteProc::~RemoteProc() {
+  TESON_CHECK(!channel_);
+}
 
 Result<void> RemoteProc::start(Hooks hooks) {
   int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0) return fail_errno("socketpair for a child process", errno);
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
+    return fail_errno("socketpair for a child process", errno);
   Fd own(fds[0]);
   const Fd theirs(fds[1]);
-  const std::string token = fmt::format("{:016x}{:016x}{:016x}", entropy64(), entropy64(), entropy64());
+  const std::string token =
+      fmt::format("{:016x}{:016x}{:016x}", entropy64(), entropy64(), entropy64());
 
   ChildSpec spec;
   std::error_code none;
-  spec.program = options_.program.empty() ? std::filesystem::read_symlink("/proc/self/exe", none) : options_.program;
+  spec.program = options_.program.empty() ? std::filesystem::read_symlink("/proc/self/exe", none)
+                                          : options_.program;
   spec.working_folder = options_.working_folder;
   if (options_.arguments) spec.arguments = options_.arguments(place_);
   if (options_.environment) spec.environment = options_.environment(place_);
   if (options_.log_file) log_file_ = spec.log_file = options_.log_file(place_);
-  spec.environment["TESON_PROC"] = fmt::format("{}:{}:{}:{}", ChildProcess::child_socket_fd, ::getpid(),
-                                               options_.parent_death_signal ? SIGKILL : 0, token);
+  spec.environment["TESON_PROC"] =
+      fmt::format("{}:{}:{}:{}", ChildProcess::child_socket_fd, ::getpid(),
+                  options_.parent_death_signal ? SIGKILL : 0, token);
   if (!log_file_.empty()) {
     const auto size = std::filesystem::file_size(log_file_, none);
     log_start_ = none ? 0 : size;
   }
   Result<ChildProcess> child;
   runtime_.starter.run([&] { child = ChildProcess::start(spec, theirs.get()); });
-  if (!child) return fail(std::move(child).error().in(fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh)));
+  if (!child)
+    return fail(std::move(child).error().in(
+        fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh)));
   {
     std::lock_guard lock(mutex_);
     child_ = std::move(*child);
@@ -103,15 +113,19 @@ void RemoteProc::begin_on_loop(Hooks hooks, Fd socket, std::string token) {
   net::ChannelOptions options;
   const std::string body = net::encode(welcome_);
   const auto bytes = std::as_bytes(std::span(body));
-  options.handshake = {.job_id = "proc", .purpose = "actor", .secret = std::move(token), .body = {bytes.begin(), bytes.end()}};
+  options.handshake = {.job_id = "proc",
+                       .purpose = "actor",
+                       .secret = std::move(token),
+                       .body = {bytes.begin(), bytes.end()}};
   options.handshake_deadline = options_.attach_deadline;
-  std::shared_ptr<net::Channel> channel =
-      net::Channel::adopt(runtime_.loop, std::move(socket), net::HandshakeRole::acceptor, std::move(options));
+  std::shared_ptr<net::Channel> channel = net::Channel::adopt(
+      runtime_.loop, std::move(socket), net::HandshakeRole::acceptor, std::move(options));
   {
     std::lock_guard lock(mutex_);
     channel_ = channel;
   }
-  runtime_.node.add_route(id(), channel, fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh));
+  runtime_.node.add_route(id(), channel,
+                          fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh));
   runtime_.loop.run([&] {
     hooks_ = std::move(hooks);
     watch_ = runtime_.loop.watch(child_.pidfd());
@@ -120,7 +134,10 @@ void RemoteProc::begin_on_loop(Hooks hooks, Fd socket, std::string token) {
   // release() closes the channel, which drops these.
   const auto self = shared_from_this();
   channel->start({.on_open = [self] { self->on_open(); },
-                  .on_message = [self](net::Message message) { self->runtime_.node.receive(self->id(), std::move(message)); },
+                  .on_message =
+                      [self](net::Message message) {
+                        self->runtime_.node.receive(self->id(), std::move(message));
+                      },
                   .on_closed = [self](const Error& error) { self->on_channel_end(error); }});
 }
 
@@ -132,7 +149,8 @@ void RemoteProc::on_open() {
   }
   if (!channel) return;
   const auto hello = net::decode<Hello>(channel->peer_body());
-  if (!hello || hello->wire != wire_hash()) return end_because("it was built from another version of this library");
+  if (!hello || hello->wire != wire_hash())
+    return end_because("it was built from another version of this library");
   {
     std::lock_guard lock(mutex_);
     attached_ = true;
@@ -151,7 +169,8 @@ void RemoteProc::on_exit() {
     return;
   }
   watch_.cancel();
-  // Its last messages are still being read; a grandchild that holds the socket must not delay the news.
+  // Its last messages are still being read; a grandchild that holds the socket must not delay the
+  // news.
   if (channel_end_) return report();
   timer_ = runtime_.loop.after(second_sign_wait, [this] { report(); });
 }
@@ -161,16 +180,20 @@ void RemoteProc::on_channel_end(const Error& error) {
   channel_end_ = error;
   if (status_) return report();
   if (error.kind != ErrorKind::disconnected) return end_because(error.message);
-  // It may be leaving by itself, which takes its time; but nobody shall wait for its replies meanwhile.
+  // It may be leaving by itself, which takes its time; but nobody shall wait for its replies
+  // meanwhile.
   timer_ = runtime_.loop.after(second_sign_wait, [this] {
     Error lost{ErrorKind::disconnected,
-               fmt::format("rank {} (pid {}) of mesh '{}' has closed its connection", place_.rank, pid_, welcome_.mesh)};
+               fmt::format("rank {} (pid {}) of mesh '{}' has closed its connection", place_.rank,
+                           pid_, welcome_.mesh)};
     {
       std::lock_guard lock(mutex_);
       lost_ = lost;
     }
     runtime_.node.pending().fail_proc(id(), lost);
-    timer_ = runtime_.loop.after(options_.stop_grace, [this] { end_because("it had closed its connection and did not end"); });
+    timer_ = runtime_.loop.after(options_.stop_grace, [this] {
+      end_because("it had closed its connection and did not end");
+    });
   });
 }
 
@@ -225,7 +248,8 @@ Result<void> RemoteProc::send(Kind kind, std::shared_ptr<const std::string> payl
     std::lock_guard lock(mutex_);
     channel = channel_;
   }
-  if (!channel) return fail(gone().value_or(Error{ErrorKind::disconnected, "the process was not started"}));
+  if (!channel)
+    return fail(gone().value_or(Error{ErrorKind::disconnected, "the process was not started"}));
   return channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
 }
 

@@ -17,13 +17,14 @@
 
 namespace teson::actor::detail {
 
-/// One process of a mesh from its parent's side: its channel, its pidfd, and its end. The end is reported once, when the kernel has said how it ended and its last
-/// messages are read. Threads: any, unless said otherwise.
+/// One process of a mesh from its parent's side: its channel, its pidfd, and its end. The end is
+/// reported once, when the kernel has said how it ended and its last messages are read. Threads:
+/// any, unless said otherwise.
 class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
  public:
   struct Hooks {
-    std::function<void()> attached;                ///< loop's thread
-    std::function<void(const ProcExit&)> ended;    ///< loop's thread, once
+    std::function<void()> attached;              ///< loop's thread
+    std::function<void(const ProcExit&)> ended;  ///< loop's thread, once
   };
   RemoteProc(Runtime& runtime, const ProcOptions& options, ProcPlace place, Welcome welcome);
   ~RemoteProc();
@@ -41,7 +42,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
 
   Result<void> send(Kind kind, std::shared_ptr<const std::string> payload);
   Result<void> signal(int number);
-  /// Asks it to end, and makes sure that it does: after stop_grace SIGTERM, after term_grace SIGKILL.
+  /// Asks it to end, and makes sure that it does: after stop_grace SIGTERM, after term_grace
+  /// SIGKILL.
   void stop();
   /// Ends it at once, as something that was wanted.
   void end_now();

@@ -9,13 +9,15 @@
 
 namespace teson::actor::detail {
 
-/// The insides of a System. The order of the members is that of their making; they end in the reverse one.
+/// The insides of a System. The order of the members is that of their making; they end in the
+/// reverse one.
 struct Runtime {
   explicit Runtime(SystemOptions system_options);
 
   SystemOptions options;
   net::Loop loop{"teson-io"};
-  /// Children are started here: the parent-death signal follows this thread, which lives as long as the System.
+  /// Children are started here: the parent-death signal follows this thread, which lives as long as
+  /// the System.
   SerialThread starter{"teson-spawn"};
   SerialThread supervision{"teson-superv"};
   Node node;

@@ -18,14 +18,16 @@ Runtime::Runtime(SystemOptions system_options)
                 [this](const ActorFailure& failure) {
                   supervision.post([this, failure] {
                     if (options.on_actor_failure) return options.on_actor_failure(failure);
-                    log_error("actor", "actor '{}' of {} has ended: {}", failure.name, failure.where, failure.error.describe());
+                    log_error("actor", "actor '{}' of {} has ended: {}", failure.name,
+                              failure.where, failure.error.describe());
                   });
                 },
             .stop_asked = {}}) {}
 
 }  // namespace detail
 
-System::System(SystemOptions options) : runtime_(std::make_unique<detail::Runtime>(std::move(options))) {}
+System::System(SystemOptions options)
+    : runtime_(std::make_unique<detail::Runtime>(std::move(options))) {}
 
 System::~System() {
   TESON_CHECK(runtime_->meshes.load() == 0 && "a ProcMesh must go before its System");
@@ -34,11 +36,19 @@ System::~System() {
   runtime_->loop.stop();
 }
 
-net::Loop& System::loop() { return runtime_->loop; }
-detail::Node& System::node() { return runtime_->node; }
-Duration System::call_deadline() const { return runtime_->options.call_deadline; }
+net::Loop& System::loop() {
+  return runtime_->loop;
+}
+detail::Node& System::node() {
+  return runtime_->node;
+}
+Duration System::call_deadline() const {
+  return runtime_->options.call_deadline;
+}
 
-Host this_host(System& system) { return Host(system); }
+Host this_host(System& system) {
+  return Host(system);
+}
 
 Result<ProcMesh> Host::spawn_procs(const Shape& shape, ProcOptions options) {
   auto state = std::make_shared<detail::MeshState>(*system_->runtime_, shape, std::move(options));

@@ -1,6 +1,7 @@
 #pragma once
 
-// What procs say to each other over their channel; both ends are of one build (the handshake compares wire_hash()).
+// What procs say to each other over their channel; both ends are of one build (the handshake
+// compares wire_hash()).
 
 #include <cstddef>
 #include <cstdint>
@@ -72,10 +73,12 @@ struct Hello {
 };
 
 constexpr std::uint64_t wire_hash() {
-  return net::schema_hash<std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, Welcome, Hello>>();
+  return net::schema_hash<std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed,
+                                     Undelivered, Welcome, Hello>>();
 }
 
 /// "expected interface Worker 00ab…, found …"
-Error interface_mismatch(const std::string& class_name, std::uint64_t expected, std::uint64_t found);
+Error interface_mismatch(const std::string& class_name, std::uint64_t expected,
+                         std::uint64_t found);
 
 }  // namespace teson::actor::detail

@@ -5,10 +5,8 @@
 //   attached      attaches and does nothing more, for ever
 //   never_attach  sleeps
 //   leave         attaches, prints a line and leaves with 7
-//   parent PATH DEATH_SIGNAL MODE   starts two children of that mode, prints their process ids and waits
-#include <signal.h>
-#include <unistd.h>
-
+//   parent PATH DEATH_SIGNAL MODE   starts two children of that mode, prints their process ids and
+//   waits
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -16,6 +14,9 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+
+#include <signal.h>
+#include <unistd.h>
 
 #include "teson/actor/proc.h"
 #include "teson/actor/system.h"
@@ -36,10 +37,14 @@ class WorkerActor final : public Worker {
     return sum_ += value;
   }
   std::vector<int> history() const override { return history_; }
-  std::vector<std::byte> echo(std::span<const std::byte> bytes) override { return {bytes.begin(), bytes.end()}; }
+  std::vector<std::byte> echo(std::span<const std::byte> bytes) override {
+    return {bytes.begin(), bytes.end()};
+  }
   Result<int> refuse(const std::string& why) override { return fail(ErrorKind::overloaded, why); }
   int throws() override { throw std::runtime_error("thrown on purpose"); }
-  void nap(int milliseconds) override { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+  void nap(int milliseconds) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  }
   void crash(Crash how) override {
     std::fprintf(stderr, "about to crash\n");
     if (how == Crash::segfault) ::raise(SIGSEGV);
@@ -53,13 +58,22 @@ class WorkerActor final : public Worker {
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
       char target[256] = {};
       // Those it has opened itself (epoll, timers) have no names that begin so.
-      if (::readlink(entry.path().c_str(), target, sizeof(target) - 1) > 0 && std::string_view(target).starts_with("/tmp/")) ++open;
+      if (::readlink(entry.path().c_str(), target, sizeof(target) - 1) > 0 &&
+          std::string_view(target).starts_with("/tmp/"))
+        ++open;
     }
-    return {context.rank, context.size, context.incarnation, context.coordinate("replica").value_or(99), ::getpid(), ::getpgrp(), open};
+    return {context.rank,
+            context.size,
+            context.incarnation,
+            context.coordinate("replica").value_or(99),
+            ::getpid(),
+            ::getpgrp(),
+            open};
   }
   std::string greeting() override { return greeting_; }
   Result<void> tell(const ActorRef<Listener>& listener, int count) override {
-    for (int i = 0; i < count; ++i) TESON_TRY_VOID(proc_.actor(listener).cast<&Listener::heard>(proc_.context().rank, i));
+    for (int i = 0; i < count; ++i)
+      TESON_TRY_VOID(proc_.actor(listener).cast<&Listener::heard>(proc_.context().rank, i));
     return {};
   }
   Result<int> ask(const ActorRef<Listener>& listener, int value) override {
@@ -80,22 +94,29 @@ int run_child(const std::string& mode) {
     return 1;
   }
   Proc& proc = **attached;
-  proc.serve<Worker>([&proc](const ProcContext&, std::string greeting) { return std::make_unique<WorkerActor>(proc, std::move(greeting)); });
-  proc.serve<Broken>([](const ProcContext&) -> Result<std::unique_ptr<Broken>> { return fail(ErrorKind::invalid, "broken on purpose"); });
+  proc.serve<Worker>([&proc](const ProcContext&, std::string greeting) {
+    return std::make_unique<WorkerActor>(proc, std::move(greeting));
+  });
+  proc.serve<Broken>([](const ProcContext&) -> Result<std::unique_ptr<Broken>> {
+    return fail(ErrorKind::invalid, "broken on purpose");
+  });
   if (mode == "leave") {
     std::printf("leaving by myself\n");
     return 7;
   }
   if (mode == "attached") {
-    while (true) ::pause();
+    while (true)
+      ::pause();
   }
   if (mode == "stubborn") ::signal(SIGTERM, SIG_IGN);
   proc.start();
   if (mode == "hang" || mode == "stubborn") {
     std::thread([] {
-      while (true) ::pause();
+      while (true)
+        ::pause();
     }).detach();
-    while (true) ::pause();
+    while (true)
+      ::pause();
   }
   proc.wait();
   return 0;
@@ -103,23 +124,29 @@ int run_child(const std::string& mode) {
 
 int run_parent(const std::string& self, bool death_signal, const std::string& mode) {
   System system;
-  auto mesh = this_host(system).spawn_procs({{"replica", 2}}, {.program = self,
-                                                               .arguments = [mode](const ProcPlace&) { return std::vector<std::string>{mode}; },
-                                                               .orphan_grace = std::chrono::milliseconds(200),
-                                                               .parent_death_signal = death_signal});
-  if (!mesh || !mesh->wait_attached(std::chrono::steady_clock::now() + std::chrono::seconds(20))) return 1;
+  auto mesh = this_host(system).spawn_procs(
+      {{"replica", 2}},
+      {.program = self,
+       .arguments = [mode](const ProcPlace&) { return std::vector<std::string>{mode}; },
+       .orphan_grace = std::chrono::milliseconds(200),
+       .parent_death_signal = death_signal});
+  if (!mesh || !mesh->wait_attached(std::chrono::steady_clock::now() + std::chrono::seconds(20)))
+    return 1;
   std::printf("%d %d\n", mesh->pid(0), mesh->pid(1));
   std::fflush(stdout);
-  while (true) ::pause();
+  while (true)
+    ::pause();
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
   const std::string mode = count > 1 ? arguments[1] : "serve";
-  if (mode == "parent") return run_parent(arguments[2], std::string(arguments[3]) == "1", arguments[4]);
+  if (mode == "parent")
+    return run_parent(arguments[2], std::string(arguments[3]) == "1", arguments[4]);
   if (mode == "never_attach") {
-    while (true) ::pause();
+    while (true)
+      ::pause();
   }
   return run_child(mode);
 }

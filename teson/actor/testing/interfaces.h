@@ -49,8 +49,9 @@ class Worker {
   virtual std::string greeting() = 0;
   virtual Result<void> tell(const ActorRef<Listener>& listener, int count) = 0;
   virtual Result<int> ask(const ActorRef<Listener>& listener, int value) = 0;
-  using endpoints = Endpoints<&Worker::add, &Worker::history, &Worker::echo, &Worker::refuse, &Worker::throws, &Worker::nap, &Worker::crash,
-                              &Worker::place, &Worker::greeting, &Worker::tell, &Worker::ask>;
+  using endpoints = Endpoints<&Worker::add, &Worker::history, &Worker::echo, &Worker::refuse,
+                              &Worker::throws, &Worker::nap, &Worker::crash, &Worker::place,
+                              &Worker::greeting, &Worker::tell, &Worker::ask>;
   using arguments = std::tuple<std::string>;
 };
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "teson/actor/actor_ref.h"
+#include "teson/actor/call.h"
 #include "teson/actor/endpoints.h"
 #include "teson/actor/node.h"
-#include "teson/actor/pending.h"
 #include "teson/base/clock.h"
 
 namespace teson::actor {
@@ -48,7 +48,8 @@ class Actor {
     std::string payload = detail::call_payload(ref_.actor, call, detail::endpoint_id<T, Method>());
     detail::encode_arguments<typename detail::MethodTraits<decltype(Method)>::Arguments>(payload,
                                                                                          args...);
-    return node_->send(ref_.proc, std::make_shared<const std::string>(std::move(payload)));
+    return node_->send(ref_.proc, std::make_shared<const std::string>(std::move(payload)),
+                       call != 0);
   }
 
   detail::Node* node_;

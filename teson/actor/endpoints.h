@@ -2,10 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -24,35 +20,30 @@ namespace teson::actor {
 ///     class Worker {
 ///      public:
 ///       virtual ~Worker() = default;
-///       virtual Result<Started> start(const Config& config) = 0;   // an error goes to the caller
+///       virtual Result<Started> start(const Config& config) = 0;  // an error goes to the caller
 ///       virtual int status() = 0;
 ///       virtual void stop_at_boundary() = 0;
+///       virtual void evaluate(int step, actor::Port<double> loss) = 0;  // answers later: port.h
 ///       using endpoints = actor::Endpoints<&Worker::start, &Worker::status,
-///       &Worker::stop_at_boundary>; using arguments = std::tuple<std::string>;                 //
-///       of spawn; may be left out
+///                                          &Worker::stop_at_boundary, &Worker::evaluate>;
+///       using arguments = std::tuple<std::string>;  // of spawn; may be left out
 ///     };
 ///
 /// Arguments and replies are any types that net/codec.h takes, by value or const reference. A
 /// std::span<const std::byte> or std::string_view argument points into the message and is valid
 /// while the handler runs.
+///
+/// An error of a handler, returned or thrown, goes to the caller, and the actor lives on. Where
+/// nobody waits for it (a cast), or where the handler has given its reply into the hands of others
+/// (a port), the actor ends, and its owner is told.
 template <auto... Methods>
 struct Endpoints {};
 
-namespace detail {
+/// The last parameter of an endpoint that answers later (port.h).
+template <typename R>
+class Port;
 
-template <typename Method>
-struct MethodTraits;
-template <typename C, typename R, typename... A>
-struct MethodTraits<R (C::*)(A...)> {
-  using Return = R;
-  using Arguments = std::tuple<std::remove_cvref_t<A>...>;
-};
-template <typename C, typename R, typename... A>
-struct MethodTraits<R (C::*)(A...) const> : MethodTraits<R (C::*)(A...)> {};
-template <typename C, typename R, typename... A>
-struct MethodTraits<R (C::*)(A...) noexcept> : MethodTraits<R (C::*)(A...)> {};
-template <typename C, typename R, typename... A>
-struct MethodTraits<R (C::*)(A...) const noexcept> : MethodTraits<R (C::*)(A...)> {};
+namespace detail {
 
 template <typename R>
 struct Plain {
@@ -62,6 +53,53 @@ template <typename R>
 struct Plain<Result<R>> {
   using type = R;
 };
+
+template <typename T>
+struct PortOf;
+template <typename R>
+struct PortOf<Port<R>> {
+  using Value = R;
+};
+template <typename T>
+concept IsPort = requires { typename PortOf<std::remove_cvref_t<T>>::Value; };
+template <typename... A>
+inline constexpr bool ends_with_port = (false, ..., IsPort<A>);
+
+template <typename Tuple, typename = std::make_index_sequence<std::tuple_size_v<Tuple> - 1>>
+struct WithoutLast;
+template <typename... A, std::size_t... I>
+struct WithoutLast<std::tuple<A...>, std::index_sequence<I...>> {
+  using Last = std::tuple_element_t<sizeof...(A) - 1, std::tuple<A...>>;
+  using type = std::tuple<std::tuple_element_t<I, std::tuple<A...>>...>;
+};
+
+/// What a member function takes and yields as an endpoint.
+template <typename R, typename... A>
+struct Signature {
+  using Arguments = std::tuple<std::remove_cvref_t<A>...>;
+  using Reply = typename Plain<R>::type;
+  static constexpr bool answers_later = false;
+};
+template <typename R, typename... A>
+  requires ends_with_port<A...>
+struct Signature<R, A...> {
+  static_assert(std::is_void_v<R>, "an endpoint with a port answers through it and returns void");
+  using Split = WithoutLast<std::tuple<std::remove_cvref_t<A>...>>;
+  using Arguments = typename Split::type;
+  using Reply = typename PortOf<typename Split::Last>::Value;
+  static constexpr bool answers_later = true;
+};
+
+template <typename Method>
+struct MethodTraits;
+template <typename C, typename R, typename... A>
+struct MethodTraits<R (C::*)(A...)> : Signature<R, A...> {};
+template <typename C, typename R, typename... A>
+struct MethodTraits<R (C::*)(A...) const> : Signature<R, A...> {};
+template <typename C, typename R, typename... A>
+struct MethodTraits<R (C::*)(A...) noexcept> : Signature<R, A...> {};
+template <typename C, typename R, typename... A>
+struct MethodTraits<R (C::*)(A...) const noexcept> : Signature<R, A...> {};
 
 template <typename T>
 struct SpawnArguments {
@@ -124,8 +162,7 @@ struct EndpointList<Endpoints<Methods...>> {
           net::detail::fold(
               net::detail::fold(hash, hash_text(method_name<Methods>())),
               net::schema_hash<typename MethodTraits<decltype(Methods)>::Arguments>()),
-          net::schema_hash<
-              typename Plain<typename MethodTraits<decltype(Methods)>::Return>::type>())),
+          net::schema_hash<typename MethodTraits<decltype(Methods)>::Reply>())),
      ...);
     return hash;
   }
@@ -133,10 +170,9 @@ struct EndpointList<Endpoints<Methods...>> {
 
 }  // namespace detail
 
-/// What `mesh.call<Method>` yields for each rank: R for an endpoint that returns R or Result<R>.
+/// What a call of an endpoint yields: R for one that returns R or Result<R>, or ends in a Port<R>.
 template <auto Method>
-using ReplyOf =
-    typename detail::Plain<typename detail::MethodTraits<decltype(Method)>::Return>::type;
+using ReplyOf = typename detail::MethodTraits<decltype(Method)>::Reply;
 
 /// One hash over the names, arguments and replies of all endpoints of T, and its spawn arguments.
 /// Every message to an actor carries it: a program built from another version of the interface is
@@ -181,78 +217,6 @@ void encode_arguments(std::string& out, const Args&... args) {
     (one(std::type_identity<std::tuple_element_t<I, Parameters>>{}, args), ...);
   }(std::index_sequence_for<Args...>{});
 }
-
-/// An actor's handlers without its type.
-class Behaviour {
- public:
-  virtual ~Behaviour() = default;
-  virtual std::uint64_t interface() const = 0;
-  /// Runs the endpoint and appends the encoded Result of its reply to `reply`. Returns the error,
-  /// if it ended in one.
-  virtual std::optional<Error> handle(std::uint32_t endpoint, std::span<const std::byte> arguments,
-                                      std::string& reply) = 0;
-};
-
-template <typename F>
-auto guarded(F&& function) -> Result<typename Plain<std::invoke_result_t<F>>::type> {
-  try {
-    if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
-      function();
-      return {};
-    } else {
-      return function();
-    }
-  } catch (const std::exception& exception) {
-    return fail(ErrorKind::failed, std::string("the handler threw: ") + exception.what());
-  } catch (...) {
-    return fail(ErrorKind::failed, "the handler threw something that is not a std::exception");
-  }
-}
-
-template <typename T, auto Method>
-std::optional<Error> invoke(T& actor, std::span<const std::byte> bytes, std::string& reply) {
-  using Traits = MethodTraits<decltype(Method)>;
-  auto arguments = net::decode<typename Traits::Arguments>(bytes);
-  Result<ReplyOf<Method>> result = [&]() -> Result<ReplyOf<Method>> {
-    if (!arguments) return Failure(std::move(arguments).error());
-    return guarded([&] {
-      return std::apply([&](auto&... args) { return (actor.*Method)(std::move(args)...); },
-                        *arguments);
-    });
-  }();
-  net::encode_to(reply, result);
-  if (result) return std::nullopt;
-  return std::move(result).error();
-}
-
-template <typename T, typename List>
-struct Table;
-template <typename T, auto... Methods>
-struct Table<T, Endpoints<Methods...>> {
-  using Entry = std::optional<Error> (*)(T&, std::span<const std::byte>, std::string&);
-  static constexpr Entry entries[] = {&invoke<T, Methods>...};
-};
-
-template <typename T>
-class TypedBehaviour final : public Behaviour {
- public:
-  explicit TypedBehaviour(std::unique_ptr<T> actor) : actor_(std::move(actor)) {}
-  std::uint64_t interface() const override { return interface_hash<T>(); }
-  std::optional<Error> handle(std::uint32_t endpoint, std::span<const std::byte> arguments,
-                              std::string& reply) override {
-    using List = EndpointList<typename T::endpoints>;
-    if (endpoint >= List::count) {
-      Error error{ErrorKind::invalid, "expected an endpoint of " + std::string(class_name<T>()) +
-                                          ", found number " + std::to_string(endpoint)};
-      net::encode_to(reply, Result<void>(Failure(error)));
-      return error;
-    }
-    return Table<T, typename T::endpoints>::entries[endpoint](*actor_, arguments, reply);
-  }
-
- private:
-  std::unique_ptr<T> actor_;
-};
 
 }  // namespace detail
 }  // namespace teson::actor

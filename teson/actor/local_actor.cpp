@@ -57,41 +57,62 @@ void LocalActor::run(const Make& make) {
   while (true) {
     std::unique_lock lock(mutex_);
     arrived_.wait(lock, [&] { return stopping_ || !mailbox_.empty(); });
-    if (stopping_) return;
-    Envelope envelope = std::move(mailbox_.front());
+    if (stopping_) break;
+    const Envelope envelope = std::move(mailbox_.front());
     mailbox_.pop_front();
     mailbox_bytes_ -= envelope.buffer.size();
     lock.unlock();
-    handle(std::move(envelope), behaviour.get());
+    handle(envelope, behaviour.get());
+    if (!dead_ || !behaviour) continue;
     // A dead actor's state goes at once, its address stays to say why.
-    if (dead_) behaviour.reset();
+    const Error why = ended();
+    const HandlerFrame frame(why);
+    behaviour.reset();
   }
+  const Error why{ErrorKind::aborted, fmt::format("actor '{}' was stopped", name_)};
+  const HandlerFrame frame(why);
+  behaviour.reset();
 }
 
-void LocalActor::handle(Envelope envelope, Behaviour* behaviour) {
-  std::string reply(reply_header_bytes, '\0');
-  std::optional<Error> error;
-  if (dead_) {
-    error = Error{ErrorKind::disconnected,
-                  fmt::format("actor '{}' has ended: {}", name_, dead_->describe())};
-    net::encode_to(reply, Result<void>(Failure(*error)));
-  } else if (envelope.endpoint.interface != behaviour->interface()) {
-    error = interface_mismatch(name_, behaviour->interface(), envelope.endpoint.interface);
-    net::encode_to(reply, Result<void>(Failure(*error)));
-  } else {
-    error = behaviour->handle(envelope.endpoint.index,
-                              envelope.buffer.bytes().subspan(envelope.arguments_from), reply);
+void LocalActor::handle(const Envelope& envelope, Behaviour* behaviour) {
+  if (dead_) return refuse(envelope, ended());
+  if (envelope.endpoint.interface != behaviour->interface()) {
+    return refuse(envelope,
+                  interface_mismatch(name_, behaviour->interface(), envelope.endpoint.interface));
   }
-  if (envelope.call != 0) {
-    hooks_.reply(envelope.from, envelope.call, std::move(reply));
-  } else if (error && !dead_) {
-    die(*error);
+  const bool waiting = envelope.call != 0;
+  const HandlerFrame frame(hooks_.outlet, envelope.from, envelope.call);
+  std::string reply = ReplyPath::begin_reply();
+  const Handled handled = behaviour->handle(
+      envelope.endpoint.index, envelope.buffer.bytes().subspan(envelope.arguments_from), reply);
+  switch (handled.reply) {
+    case Handled::Reply::refused:
+      return refuse(envelope, *handled.error);
+    case Handled::Reply::written:
+      if (waiting) return hooks_.reply(envelope.from, envelope.call, std::move(reply));
+      break;
+    case Handled::Reply::later:
+      if (waiting && frame.port_dropped()) refuse(envelope, handled.error.value_or(unanswered()));
+      break;
   }
+  if (handled.error) die(*handled.error);
+}
+
+void LocalActor::refuse(const Envelope& envelope, const Error& error) {
+  if (envelope.call == 0) return hooks_.undelivered(envelope.from, error);
+  std::string reply = ReplyPath::begin_reply();
+  net::encode_to(reply, Result<void>(Failure(error)));
+  hooks_.reply(envelope.from, envelope.call, std::move(reply));
 }
 
 void LocalActor::die(const Error& error) {
   dead_ = error;
   hooks_.failed(error);
+}
+
+Error LocalActor::ended() const {
+  return {ErrorKind::disconnected,
+          fmt::format("actor '{}' has ended: {}", name_, dead_->describe())};
 }
 
 }  // namespace teson::actor::detail

@@ -223,6 +223,34 @@ void MeshState::stop() {
 
 BegunCall MeshState::begin(const std::vector<std::size_t>& ranks, Duration deadline) const {
   std::lock_guard lock(mutex_);
+  return begin_locked(ranks, deadline);
+}
+
+BegunCall MeshState::begin_choice(const std::vector<std::size_t>& ranks, Duration deadline) {
+  std::lock_guard lock(mutex_);
+  last_choice_ = least_busy_locked(ranks);
+  return begin_locked(std::span(&last_choice_, 1), deadline);
+}
+
+std::size_t MeshState::least_busy_locked(std::span<const std::size_t> ranks) const {
+  // Among equals it is the turn of the first one after the last choice.
+  const auto after = std::upper_bound(ranks.begin(), ranks.end(), last_choice_);
+  const auto first = static_cast<std::size_t>(after - ranks.begin()) % ranks.size();
+  std::optional<std::size_t> best;
+  std::int64_t least = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const std::size_t rank = ranks[(first + i) % ranks.size()];
+    TESON_CHECK(rank < procs_.size(), rank, procs_.size());
+    if (!procs_[rank]->alive()) continue;
+    const std::int64_t unanswered = procs_[rank]->unanswered();
+    if (best && unanswered >= least) continue;
+    best = rank;
+    least = unanswered;
+  }
+  return best.value_or(ranks[first]);
+}
+
+BegunCall MeshState::begin_locked(std::span<const std::size_t> ranks, Duration deadline) const {
   BegunCall begun;
   std::vector<std::uint64_t> ids;
   const Instant until = std::chrono::steady_clock::now() + deadline;
@@ -236,9 +264,11 @@ BegunCall MeshState::begin(const std::vector<std::size_t>& ranks, Duration deadl
     begun.pending->fail_all(
         {ErrorKind::disconnected, fmt::format("mesh '{}' has been stopped", options_.name)});
     begun.procs.clear();
-  } else {
-    begun.pending = runtime_.node.pending().begin(std::move(ids), until);
+    return begun;
   }
+  for (const auto& target : begun.procs)
+    target->count_call();
+  begun.pending = runtime_.node.pending().begin(std::move(ids), until);
   return begun;
 }
 
@@ -247,6 +277,7 @@ void BegunCall::send(std::string payload) const {
   for (std::size_t i = 0; i < procs.size(); ++i) {
     auto sent = procs[i]->send(Kind::call, shared);
     if (sent) continue;
+    procs[i]->count_reply();
     if (auto gone = procs[i]->gone()) {
       pending->complete_at(i, Failure(std::move(*gone)));
     } else if (sent.error().kind != ErrorKind::disconnected) {
@@ -271,6 +302,9 @@ Result<void> MeshState::send_cast(const std::vector<std::size_t>& ranks,
 
 BegunCall Targets::begin() const {
   return mesh->begin(ranks, deadline);
+}
+BegunCall Targets::begin_choice() const {
+  return mesh->begin_choice(ranks, deadline);
 }
 Result<void> Targets::send_cast(std::string payload) const {
   return mesh->send_cast(ranks, std::move(payload));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
   void stop();
 
   BegunCall begin(const std::vector<std::size_t>& ranks, Duration deadline) const;
+  /// To the rank that is alive and has the fewest calls unanswered; to any if none is alive.
+  BegunCall begin_choice(const std::vector<std::size_t>& ranks, Duration deadline);
   Result<void> send_cast(const std::vector<std::size_t>& ranks, std::string payload) const;
 
  private:
@@ -49,6 +52,8 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
     SpawnRequest request;
     std::string arguments;
   };
+  BegunCall begin_locked(std::span<const std::size_t> ranks, Duration deadline) const;
+  std::size_t least_busy_locked(std::span<const std::size_t> ranks) const;
   Result<std::shared_ptr<RemoteProc>> start(std::size_t rank, std::uint64_t incarnation);
   void wake() const;
   void replace_dead(std::size_t rank, const std::function<void(const Result<void>&)>& done);
@@ -67,6 +72,7 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
   std::function<void(const ProcExit&)> on_failure_;
   std::vector<ProcExit> untold_;  ///< failures before there was a handler
   std::map<std::size_t, net::Timer> delayed_;
+  std::size_t last_choice_ = static_cast<std::size_t>(-1);  ///< a rank; at first none
   bool stopped_ = false;
   std::mutex replace_mutex_;  ///< one replacement at a time
 };

@@ -18,89 +18,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "teson/actor/system.h"
-#include "teson/actor/testing/interfaces.h"
+#include "teson/actor/testing/mesh_test_support.h"
 
 namespace teson::actor {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::Broken;
-using testing::Crash;
-using testing::Listener;
-using testing::Worker;
-
-Instant in(Duration delay) {
-  return std::chrono::steady_clock::now() + delay;
-}
-bool is_alive(pid_t pid) {
-  return ::kill(pid, 0) == 0 || errno != ESRCH;
-}
-
-/// A system, a folder for logs, and options that start the test's child program.
-class MeshTest : public ::testing::Test {
- protected:
-  MeshTest() {
-    char name[] = "/tmp/teson-actor-XXXXXX";
-    folder_ = ::mkdtemp(name);
-  }
-  ~MeshTest() override { std::filesystem::remove_all(folder_); }
-
-  ProcOptions options(std::string mode = "serve") {
-    return {.name = "workers",
-            .program = TESON_ACTOR_TEST_CHILD,
-            .arguments = [mode](const ProcPlace&) { return std::vector<std::string>{mode}; },
-            .log_file =
-                [folder = folder_](const ProcPlace& place) {
-                  return folder / ("rank" + std::to_string(place.rank) + ".log");
-                },
-            .stop_grace = 5s};
-  }
-  ProcMesh start(const Shape& shape, ProcOptions with) {
-    auto mesh = this_host(system).spawn_procs(shape, std::move(with));
-    if (!mesh) throw std::runtime_error(mesh.error().describe());
-    return std::move(*mesh);
-  }
-  ProcMesh start(const Shape& shape) { return start(shape, options()); }
-
-  std::filesystem::path folder_;
-  System system;
-};
-
-/// Exits as they are told to a handler.
-class Exits {
- public:
-  void add(const ProcExit& exit) {
-    std::lock_guard lock(mutex_);
-    exits_.push_back(exit);
-    changed_.notify_all();
-  }
-  std::vector<ProcExit> wait(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, 10s, [&] { return exits_.size() >= count; }));
-    return exits_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<ProcExit> exits_;
-};
-
-class ListenerActor final : public Listener {
- public:
-  explicit ListenerActor(std::vector<std::vector<int>>& heard, std::atomic<int>& count)
-      : heard_(heard), count_(count) {}
-  void heard(std::uint64_t rank, int value) override {
-    heard_[rank].push_back(value);
-    ++count_;
-  }
-  int twice(int value) override { return 2 * value; }
-
- private:
-  std::vector<std::vector<int>>& heard_;
-  std::atomic<int>& count_;
-};
+using namespace testing;
 
 TEST_F(MeshTest, calls_every_rank_and_tells_each_its_place) {
   auto mesh = start({{"replica", 2}, {"shard", 2}});

@@ -29,15 +29,29 @@ std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId end
   return net::encode(CallHeader{actor, call, endpoint.interface, endpoint.index});
 }
 
+void log_undelivered(const UndeliveredCast& lost) {
+  log_warning("actor", "{} could not take a message for actor {}: {}", lost.where, lost.actor,
+              lost.error.describe());
+}
+
 Node::Node(std::uint64_t self, std::uint64_t first_actor, MailboxLimits limits, Hooks hooks)
-    : self_(self), limits_(limits), hooks_(std::move(hooks)), next_actor_(first_actor) {}
+    : self_(self),
+      limits_(limits),
+      hooks_(std::move(hooks)),
+      outlet_(std::make_shared<ReplyOutlet>(
+          [this](std::uint64_t proc, std::uint64_t call, std::string text) {
+            reply(proc, call, std::move(text));
+          })),
+      pending_(std::make_shared<PendingTable>([this](std::uint64_t proc) { return where(proc); })),
+      next_actor_(first_actor) {}
 Node::~Node() {
   TESON_CHECK(closed_);
 }
 
-void Node::add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where) {
+void Node::add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
+                     std::shared_ptr<CallCount> unanswered) {
   std::lock_guard lock(mutex_);
-  routes_[proc] = {std::move(channel), std::move(where)};
+  routes_[proc] = {std::move(channel), std::move(where), std::move(unanswered)};
 }
 
 void Node::remove_route(std::uint64_t proc) {
@@ -49,10 +63,10 @@ void Node::remove_route(std::uint64_t proc) {
   routes_.erase(found);
 }
 
-std::shared_ptr<net::Channel> Node::route(std::uint64_t proc) const {
+Node::Route Node::route(std::uint64_t proc) const {
   std::lock_guard lock(mutex_);
   const auto found = routes_.find(proc);
-  return found == routes_.end() ? nullptr : found->second.channel;
+  return found == routes_.end() ? Route() : found->second;
 }
 
 std::string Node::where(std::uint64_t proc) const {
@@ -62,13 +76,17 @@ std::string Node::where(std::uint64_t proc) const {
   return found == routes_.end() ? fmt::format("proc {}", proc) : found->second.where;
 }
 
-Result<void> Node::send(std::uint64_t proc, const std::shared_ptr<const std::string>& payload) {
+Result<void> Node::send(std::uint64_t proc, std::shared_ptr<const std::string> payload,
+                        bool awaited) {
   if (proc != self_) {
-    const auto channel = route(proc);
-    if (!channel)
+    const Route way = route(proc);
+    if (!way.channel) {
       return fail(ErrorKind::disconnected,
                   fmt::format("proc {} is gone, or not a parent or child of this process", proc));
-    return channel->send(static_cast<std::uint16_t>(Kind::call), payload);
+    }
+    auto sent = way.channel->send(static_cast<std::uint16_t>(Kind::call), std::move(payload));
+    if (sent && awaited && way.unanswered) ++*way.unanswered;
+    return sent;
   }
   TESON_TRY(const auto header,
             net::decode<CallHeader>(std::string_view(*payload).substr(0, call_header_bytes)));
@@ -78,9 +96,9 @@ Result<void> Node::send(std::uint64_t proc, const std::shared_ptr<const std::str
 }
 
 Result<void> Node::send_control(std::uint64_t proc, Kind kind, std::string payload) {
-  const auto channel = route(proc);
-  if (!channel) return fail(ErrorKind::disconnected, fmt::format("proc {} is gone", proc));
-  return channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
+  const Route way = route(proc);
+  if (!way.channel) return fail(ErrorKind::disconnected, fmt::format("proc {} is gone", proc));
+  return way.channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
 }
 
 void Node::receive(std::uint64_t from, net::Message message) {
@@ -137,7 +155,7 @@ void Node::refuse(std::uint64_t from, const CallHeader& header, const Error& err
     std::memcpy(text.data(), &header.call, sizeof(header.call));
     (void)send_control(from, Kind::reply, std::move(text));
   } else {
-    (void)send_control(from, Kind::undelivered, net::encode(Undelivered{header.actor, error}));
+    tell_undelivered(from, header.actor, error);
   }
 }
 
@@ -202,9 +220,15 @@ void Node::receive_actor_failed(std::uint64_t from, const net::Buffer& payload) 
 }
 
 void Node::receive_undelivered(std::uint64_t from, const net::Buffer& payload) {
-  if (const auto lost = net::decode<Undelivered>(payload.bytes())) {
-    log_warning("actor", "{} could not take a message for actor {}: {}", where(from), lost->actor,
-                lost->error.describe());
+  auto lost = net::decode<Undelivered>(payload.bytes());
+  if (lost && hooks_.undelivered) hooks_.undelivered({from, where(from), lost->actor, lost->error});
+}
+
+void Node::tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error) {
+  if (from != self_) {
+    (void)send_control(from, Kind::undelivered, net::encode(Undelivered{actor, error}));
+  } else if (hooks_.undelivered) {
+    hooks_.undelivered({self_, where(self_), actor, error});
   }
 }
 
@@ -231,9 +255,11 @@ Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t
   LocalActor::Hooks hooks{
       .reply = [this](std::uint64_t proc, std::uint64_t call,
                       std::string text) { reply(proc, call, std::move(text)); },
+      .undelivered = [this, id](std::uint64_t proc,
+                                const Error& error) { tell_undelivered(proc, id, error); },
       .constructed = std::move(constructed),
-      .failed = [this, owner, id,
-                 name](const Error& error) { tell_owner(owner, id, name, error); }};
+      .failed = [this, owner, id, name](const Error& error) { tell_owner(owner, id, name, error); },
+      .outlet = outlet_};
   actors_.emplace(id,
                   std::make_unique<LocalActor>(name, limits_, std::move(make), std::move(hooks)));
   return {};
@@ -257,7 +283,7 @@ void Node::reply(std::uint64_t proc, std::uint64_t call, std::string text) {
     return;
   }
   const auto shared = std::make_shared<const std::string>(std::move(text));
-  while (const auto channel = route(proc)) {
+  while (const auto channel = route(proc).channel) {
     const auto sent = channel->send(static_cast<std::uint16_t>(Kind::reply), shared);
     if (sent || sent.error().kind == ErrorKind::disconnected ||
         sent.error().kind == ErrorKind::aborted)
@@ -286,6 +312,7 @@ void Node::close() {
   }
   pending_->close({ErrorKind::aborted, "the process is ending"});
   actors.clear();
+  outlet_->close();
   // The channels go outside the lock: their end waits for the loop, which may be delivering to us.
   std::unordered_map<std::uint64_t, Route> routes;
   {

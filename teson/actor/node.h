@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "teson/actor/endpoints.h"
 #include "teson/actor/local_actor.h"
 #include "teson/actor/pending.h"
+#include "teson/actor/reply_path.h"
 #include "teson/actor/wire.h"
 #include "teson/net/channel.h"
 
@@ -26,7 +28,22 @@ struct ActorFailure {
   Error error;
 };
 
+/// A cast that no handler has taken: the actor does not exist, has ended or is of another version,
+/// or its mailbox is full.
+struct UndeliveredCast {
+  std::uint64_t proc = 0;  ///< that it was sent to; 0: the process that owns the System
+  std::string where;       ///< "rank 1 of mesh 'workers'", or "this process"
+  std::uint64_t actor = 0;
+  Error error;
+};
+
 namespace detail {
+
+/// Calls that went to a proc and have not been answered.
+using CallCount = std::atomic<std::int64_t>;
+
+/// What is done about one where the program has said nothing.
+void log_undelivered(const UndeliveredCast& lost);
 
 /// One process's part in the runtime, the same in parent and child: its actors, the calls it waits
 /// for, its channels to other procs. Threads: any, unless said otherwise.
@@ -34,6 +51,7 @@ class Node {
  public:
   struct Hooks {
     std::function<void(const ActorFailure&)> actor_failed;
+    std::function<void(const UndeliveredCast&)> undelivered;
     std::function<void()> stop_asked;
   };
   /// `first_actor`: where the numbers of actors that this process starts itself begin; those its
@@ -45,15 +63,17 @@ class Node {
   std::uint64_t self() const { return self_; }
   PendingTable& pending() { return *pending_; }
 
-  /// `where`: what messages call it.
-  void add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where);
+  /// `where`: what messages call it. `unanswered`, if there is one, counts the calls that are sent
+  /// by reference; whoever gives it counts the replies.
+  void add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
+                 std::shared_ptr<CallCount> unanswered = {});
   void remove_route(std::uint64_t proc);
   /// Loop's thread: a message from another proc.
   void receive(std::uint64_t from, net::Message message);
 
-  /// Sends one call (call != 0) or cast to an actor. Errors: `disconnected` without a route, or as
-  /// of Channel::send; for an actor of this process `overloaded`, or `invalid` if there is none.
-  Result<void> send(std::uint64_t proc, const std::shared_ptr<const std::string>& payload);
+  /// Sends one call or cast to an actor. Errors: `disconnected` without a route, or as of
+  /// Channel::send; for an actor of this process `overloaded`, or `invalid` if there is none.
+  Result<void> send(std::uint64_t proc, std::shared_ptr<const std::string> payload, bool awaited);
   Result<void> send_control(std::uint64_t proc, Kind kind, std::string payload);
 
   std::uint64_t next_actor_id();
@@ -74,6 +94,7 @@ class Node {
   struct Route {
     std::shared_ptr<net::Channel> channel;
     std::string where;
+    std::shared_ptr<CallCount> unanswered;
   };
   struct Served {
     std::uint64_t interface;
@@ -88,19 +109,22 @@ class Node {
   void receive_actor_failed(std::uint64_t from, const net::Buffer& payload);
   void receive_undelivered(std::uint64_t from, const net::Buffer& payload);
   void refuse(std::uint64_t from, const CallHeader& header, const Error& error);
+  void tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error);
   void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
                   const Error& error);
   Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
                            LocalActor::Make make,
                            std::function<void(const Result<void>&)> constructed);
   void reply(std::uint64_t proc, std::uint64_t call, std::string reply);
-  std::shared_ptr<net::Channel> route(std::uint64_t proc) const;
+  /// Without a channel if there is none.
+  Route route(std::uint64_t proc) const;
   std::string where(std::uint64_t proc) const;
 
   const std::uint64_t self_;
   const MailboxLimits limits_;
   const Hooks hooks_;
-  const std::shared_ptr<PendingTable> pending_ = std::make_shared<PendingTable>();
+  const std::shared_ptr<ReplyOutlet> outlet_;
+  const std::shared_ptr<PendingTable> pending_;
 
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, Route> routes_;

@@ -124,8 +124,8 @@ void RemoteProc::begin_on_loop(Hooks hooks, Fd socket, std::string token) {
     std::lock_guard lock(mutex_);
     channel_ = channel;
   }
-  runtime_.node.add_route(id(), channel,
-                          fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh));
+  runtime_.node.add_route(
+      id(), channel, fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh), unanswered_);
   runtime_.loop.run([&] {
     hooks_ = std::move(hooks);
     watch_ = runtime_.loop.watch(child_.pidfd());
@@ -136,6 +136,9 @@ void RemoteProc::begin_on_loop(Hooks hooks, Fd socket, std::string token) {
   channel->start({.on_open = [self] { self->on_open(); },
                   .on_message =
                       [self](net::Message message) {
+                        if (message.kind == static_cast<std::uint16_t>(Kind::reply)) {
+                          self->count_reply();
+                        }
                         self->runtime_.node.receive(self->id(), std::move(message));
                       },
                   .on_closed = [self](const Error& error) { self->on_channel_end(error); }});
@@ -229,6 +232,11 @@ void RemoteProc::report() {
 bool RemoteProc::attached() const {
   std::lock_guard lock(mutex_);
   return attached_;
+}
+
+bool RemoteProc::alive() const {
+  std::lock_guard lock(mutex_);
+  return !exit_ && !lost_;
 }
 
 std::optional<ProcExit> RemoteProc::exit() const {

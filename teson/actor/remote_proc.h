@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "teson/actor/child_process.h"
+#include "teson/actor/node.h"
 #include "teson/actor/proc_options.h"
 #include "teson/actor/runtime.h"
 #include "teson/actor/wire.h"
@@ -40,6 +41,13 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   /// Why calls to this process fail, once its end or the loss of its connection is certain.
   std::optional<Error> gone() const;
 
+  /// Not known to be gone.
+  bool alive() const;
+  /// Calls that were sent to it and that it has not answered, abandoned ones too.
+  std::int64_t unanswered() const { return unanswered_->load(std::memory_order_relaxed); }
+  void count_call() { unanswered_->fetch_add(1, std::memory_order_relaxed); }
+  void count_reply() { unanswered_->fetch_sub(1, std::memory_order_relaxed); }
+
   Result<void> send(Kind kind, std::shared_ptr<const std::string> payload);
   Result<void> signal(int number);
   /// Asks it to end, and makes sure that it does: after stop_grace SIGTERM, after term_grace
@@ -63,6 +71,7 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   const ProcOptions& options_;
   const ProcPlace place_;
   const Welcome welcome_;
+  const std::shared_ptr<CallCount> unanswered_ = std::make_shared<CallCount>(0);
   std::filesystem::path log_file_;
   std::uintmax_t log_start_ = 0;
   pid_t pid_ = 0;

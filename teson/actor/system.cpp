@@ -22,6 +22,13 @@ Runtime::Runtime(SystemOptions system_options)
                               failure.where, failure.error.describe());
                   });
                 },
+            .undelivered =
+                [this](const UndeliveredCast& lost) {
+                  supervision.post([this, lost] {
+                    if (options.on_undelivered) return options.on_undelivered(lost);
+                    log_undelivered(lost);
+                  });
+                },
             .stop_asked = {}}) {}
 
 }  // namespace detail

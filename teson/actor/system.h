@@ -23,6 +23,9 @@ struct SystemOptions {
   /// An actor of this process or of a child has ended by an error; called on the supervision
   /// thread. Empty: it is logged.
   std::function<void(const ActorFailure&)> on_actor_failure;
+  /// A cast sent from this process did not reach a handler; called on the supervision thread.
+  /// Empty: it is logged.
+  std::function<void(const UndeliveredCast&)> on_undelivered;
 };
 
 namespace detail {

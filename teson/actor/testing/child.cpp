@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -87,6 +88,42 @@ class WorkerActor final : public Worker {
   int sum_ = 0;
 };
 
+class DeskActor final : public Desk {
+ public:
+  ~DeskActor() override {
+    for (auto& thread : threads_)
+      thread.join();
+  }
+  void ask(int key, Port<int> port) override { ports_[key] = std::move(port); }
+  bool settle(int key, const Result<int>& answer) override {
+    const auto found = ports_.find(key);
+    if (found == ports_.end()) return false;
+    found->second.answer(answer);
+    ports_.erase(found);
+    return true;
+  }
+  void ask_thread(int value, int milliseconds, Port<int> port) override {
+    threads_.emplace_back([value, milliseconds, port = std::move(port)]() mutable {
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+      port.answer(value);
+    });
+  }
+  void drop(Port<int>) override {}
+  void fail_with(const std::string& why, bool keep, Port<int> port) override {
+    if (keep) ports_[0] = std::move(port);
+    throw std::runtime_error(why);
+  }
+  void answer_twice(Port<int> port) override {
+    port.answer(1);
+    port.answer(2);
+  }
+  void notify(Port<void> port) override { port.answer({}); }
+
+ private:
+  std::map<int, Port<int>> ports_;
+  std::vector<std::thread> threads_;
+};
+
 int run_child(const std::string& mode) {
   auto attached = Proc::attach({.mailbox = {.messages_max = 8}});
   if (!attached) {
@@ -100,6 +137,7 @@ int run_child(const std::string& mode) {
   proc.serve<Broken>([](const ProcContext&) -> Result<std::unique_ptr<Broken>> {
     return fail(ErrorKind::invalid, "broken on purpose");
   });
+  proc.serve<Desk>([](const ProcContext&) { return std::make_unique<DeskActor>(); });
   if (mode == "leave") {
     std::printf("leaving by myself\n");
     return 7;

@@ -11,6 +11,7 @@
 
 #include "teson/actor/actor_ref.h"
 #include "teson/actor/endpoints.h"
+#include "teson/actor/port.h"
 #include "teson/base/error.h"
 
 namespace teson::actor::testing {
@@ -53,6 +54,24 @@ class Worker {
                               &Worker::throws, &Worker::nap, &Worker::crash, &Worker::place,
                               &Worker::greeting, &Worker::tell, &Worker::ask>;
   using arguments = std::tuple<std::string>;
+};
+
+/// Answers when it pleases.
+class Desk {
+ public:
+  virtual ~Desk() = default;
+  /// Keeps the port under its key, for settle.
+  virtual void ask(int key, Port<int> port) = 0;
+  virtual bool settle(int key, const Result<int>& answer) = 0;
+  /// Another thread answers, `milliseconds` later.
+  virtual void ask_thread(int value, int milliseconds, Port<int> port) = 0;
+  virtual void drop(Port<int> port) = 0;
+  /// Keeps the port, or not, and fails.
+  virtual void fail_with(const std::string& why, bool keep, Port<int> port) = 0;
+  virtual void answer_twice(Port<int> port) = 0;
+  virtual void notify(Port<void> port) = 0;
+  using endpoints = Endpoints<&Desk::ask, &Desk::settle, &Desk::ask_thread, &Desk::drop,
+                              &Desk::fail_with, &Desk::answer_twice, &Desk::notify>;
 };
 
 /// Refuses to be constructed.

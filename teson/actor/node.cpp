@@ -14,6 +14,8 @@ namespace {
 
 /// How often an actor that waits to send its reply looks whether the process ends.
 constexpr Duration reply_wait = std::chrono::milliseconds(50);
+/// Procs that have ended and whose end can still be told to those who have a reference.
+constexpr std::size_t ends_kept = 100;
 
 }  // namespace
 
@@ -54,9 +56,11 @@ void Node::add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, 
   routes_[proc] = {std::move(channel), std::move(where), std::move(unanswered)};
 }
 
-void Node::remove_route(std::uint64_t proc) {
+void Node::remove_route(std::uint64_t proc, std::optional<Error> why) {
   std::shared_ptr<net::Channel> dropped;  // ends after the lock
   std::lock_guard lock(mutex_);
+  if (why) ends_.emplace_back(proc, std::move(*why));
+  if (ends_.size() > ends_kept) ends_.pop_front();
   const auto found = routes_.find(proc);
   if (found == routes_.end()) return;
   dropped = std::move(found->second.channel);
@@ -74,6 +78,15 @@ std::string Node::where(std::uint64_t proc) const {
   std::lock_guard lock(mutex_);
   const auto found = routes_.find(proc);
   return found == routes_.end() ? fmt::format("proc {}", proc) : found->second.where;
+}
+
+Error Node::gone(std::uint64_t proc) const {
+  std::lock_guard lock(mutex_);
+  for (const auto& [ended, why] : ends_) {
+    if (ended == proc) return why;
+  }
+  return {ErrorKind::disconnected,
+          fmt::format("proc {} is gone, or not a parent or child of this process", proc)};
 }
 
 Result<void> Node::send(std::uint64_t proc, std::shared_ptr<const std::string> payload,
@@ -97,7 +110,7 @@ Result<void> Node::send(std::uint64_t proc, std::shared_ptr<const std::string> p
 
 Result<void> Node::send_control(std::uint64_t proc, Kind kind, std::string payload) {
   const Route way = route(proc);
-  if (!way.channel) return fail(ErrorKind::disconnected, fmt::format("proc {} is gone", proc));
+  if (!way.channel) return fail(gone(proc));
   return way.channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
 }
 

@@ -2,11 +2,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "teson/actor/endpoints.h"
@@ -22,7 +25,7 @@ namespace teson::actor {
 /// could not be constructed.
 struct ActorFailure {
   std::uint64_t proc = 0;  ///< 0: the process that owns the System
-  std::string where;       ///< "rank 1 of mesh 'workers'", or "this process"
+  std::string where;  ///< "rank 1 (pid 4711, host 'node3') of mesh 'workers'", or "this process"
   std::uint64_t actor = 0;
   std::string name;
   Error error;
@@ -32,7 +35,7 @@ struct ActorFailure {
 /// or its mailbox is full.
 struct UndeliveredCast {
   std::uint64_t proc = 0;  ///< that it was sent to; 0: the process that owns the System
-  std::string where;       ///< "rank 1 of mesh 'workers'", or "this process"
+  std::string where;       ///< as in ActorFailure
   std::uint64_t actor = 0;
   Error error;
 };
@@ -67,7 +70,8 @@ class Node {
   /// by reference; whoever gives it counts the replies.
   void add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
                  std::shared_ptr<CallCount> unanswered = {});
-  void remove_route(std::uint64_t proc);
+  /// `why`: what later messages to it are told; remembered for the last ends_kept of them.
+  void remove_route(std::uint64_t proc, std::optional<Error> why = {});
   /// Loop's thread: a message from another proc.
   void receive(std::uint64_t from, net::Message message);
 
@@ -119,6 +123,8 @@ class Node {
   /// Without a channel if there is none.
   Route route(std::uint64_t proc) const;
   std::string where(std::uint64_t proc) const;
+  /// Why there is no way to it.
+  Error gone(std::uint64_t proc) const;
 
   const std::uint64_t self_;
   const MailboxLimits limits_;
@@ -128,6 +134,7 @@ class Node {
 
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, Route> routes_;
+  std::deque<std::pair<std::uint64_t, Error>> ends_;  ///< of procs, the last ones
   std::unordered_map<std::uint64_t, std::unique_ptr<LocalActor>> actors_;
   std::unordered_map<std::uint64_t, Served> served_;
   std::uint64_t next_actor_;

@@ -50,6 +50,7 @@ struct ProcExit {
   std::size_t rank = 0;
   std::uint64_t incarnation = 0;
   pid_t pid = 0;
+  std::string host;    ///< name of the machine it ran on
   int exit_code = -1;  ///< -1: a signal ended it
   int signal = 0;      ///< 0: it ended itself
   bool core_dumped = false;
@@ -58,8 +59,8 @@ struct ProcExit {
   std::vector<std::string> last_lines;  ///< of its log file, at most 10
   Instant instant;                      ///< when this process learned of it
 
-  /// "rank 1 (pid 4711) of mesh 'workers' was ended by signal 11 (SIGSEGV), core dumped; last lines
-  /// of its log: …"
+  /// "rank 1 (pid 4711, host 'node3') of mesh 'workers' was ended by signal 11 (SIGSEGV), core
+  /// dumped; last lines of its log: …"
   std::string describe(const std::string& mesh) const;
 };
 

@@ -14,20 +14,33 @@
 
 namespace teson::actor {
 
-std::string ProcExit::describe(const std::string& mesh) const {
-  std::string text = fmt::format("rank {} (pid {}) of mesh '{}' ", rank, pid, mesh);
-  if (signal != 0) {
-    const char* name = ::sigabbrev_np(signal);
-    text += fmt::format("was ended by signal {} (SIG{}){}", signal, name == nullptr ? "?" : name,
-                        core_dumped ? ", core dumped" : "");
-  } else {
-    text += fmt::format("has ended with exit code {}", exit_code);
-  }
-  if (!cause.empty()) text += "; " + cause;
-  if (!last_lines.empty()) text += "; last lines of its log:";
+namespace {
+
+std::string process_text(std::size_t rank, pid_t pid, const std::string& host,
+                         const std::string& mesh) {
+  return fmt::format("rank {} (pid {}, host '{}') of mesh '{}'", rank, pid, host, mesh);
+}
+
+std::string log_text(const std::vector<std::string>& last_lines) {
+  std::string text = last_lines.empty() ? "" : "; last lines of its log:";
   for (const auto& line : last_lines)
     text += "\n  " + line;
   return text;
+}
+
+}  // namespace
+
+std::string ProcExit::describe(const std::string& mesh) const {
+  std::string text = process_text(rank, pid, host, mesh);
+  if (signal != 0) {
+    const char* name = ::sigabbrev_np(signal);
+    text += fmt::format(" was ended by signal {} (SIG{}){}", signal, name == nullptr ? "?" : name,
+                        core_dumped ? ", core dumped" : "");
+  } else {
+    text += fmt::format(" has ended with exit code {}", exit_code);
+  }
+  if (!cause.empty()) text += "; " + cause;
+  return text + log_text(last_lines);
 }
 
 namespace detail {
@@ -186,9 +199,8 @@ void RemoteProc::on_channel_end(const Error& error) {
   // It may be leaving by itself, which takes its time; but nobody shall wait for its replies
   // meanwhile.
   timer_ = runtime_.loop.after(second_sign_wait, [this] {
-    Error lost{ErrorKind::disconnected,
-               fmt::format("rank {} (pid {}) of mesh '{}' has closed its connection", place_.rank,
-                           pid_, welcome_.mesh)};
+    const Error lost{ErrorKind::disconnected,
+                     name() + " has closed its connection" + log_text(last_lines())};
     {
       std::lock_guard lock(mutex_);
       lost_ = lost;
@@ -212,21 +224,31 @@ void RemoteProc::report() {
   ProcExit exit{.rank = place_.rank,
                 .incarnation = place_.incarnation,
                 .pid = pid_,
+                .host = runtime_.host_name,
                 .exit_code = status_->code,
                 .signal = status_->signal,
                 .core_dumped = status_->core_dumped,
                 .cause = cause_,
+                .last_lines = last_lines(),
                 .instant = std::chrono::steady_clock::now()};
-  if (!log_file_.empty()) exit.last_lines = tail(log_file_, log_start_);
   {
     std::lock_guard lock(mutex_);
     if (exit_) return;
     exit.expected = expected_;
     exit_ = exit;
   }
-  runtime_.node.remove_route(id());
-  runtime_.node.pending().fail_proc(id(), *gone());
+  const Error why = *gone();
+  runtime_.node.remove_route(id(), why);
+  runtime_.node.pending().fail_proc(id(), why);
   if (hooks_.ended) hooks_.ended(exit);
+}
+
+std::string RemoteProc::name() const {
+  return process_text(place_.rank, pid_, runtime_.host_name, welcome_.mesh);
+}
+
+std::vector<std::string> RemoteProc::last_lines() const {
+  return log_file_.empty() ? std::vector<std::string>() : tail(log_file_, log_start_);
 }
 
 bool RemoteProc::attached() const {

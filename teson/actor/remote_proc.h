@@ -66,6 +66,9 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   /// Loop's thread: something of ours makes it end.
   void end_because(const std::string& cause);
   void report();
+  /// "rank 1 (pid 4711, host 'node3') of mesh 'workers'"
+  std::string name() const;
+  std::vector<std::string> last_lines() const;
 
   Runtime& runtime_;
   const ProcOptions& options_;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <string>
 
 #include "teson/actor/node.h"
 #include "teson/actor/serial_thread.h"
@@ -15,6 +17,7 @@ struct Runtime {
   explicit Runtime(SystemOptions system_options);
 
   SystemOptions options;
+  const std::string host_name;
   net::Loop loop{"teson-io"};
   /// Children are started here: the parent-death signal follows this thread, which lives as long as
   /// the System.

@@ -1,6 +1,10 @@
 #include "teson/actor/system.h"
 
+#include <array>
+#include <string>
 #include <utility>
+
+#include <unistd.h>
 
 #include "teson/actor/mesh_state.h"
 #include "teson/actor/runtime.h"
@@ -11,8 +15,19 @@ namespace teson::actor {
 
 namespace detail {
 
+namespace {
+
+std::string this_host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+}  // namespace
+
 Runtime::Runtime(SystemOptions system_options)
     : options(std::move(system_options)),
+      host_name(this_host_name()),
       node(0, 1, options.mailbox,
            {.actor_failed =
                 [this](const ActorFailure& failure) {

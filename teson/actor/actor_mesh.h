@@ -1,11 +1,9 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +12,8 @@
 #include "teson/actor/endpoints.h"
 #include "teson/actor/node.h"
 #include "teson/actor/reduce.h"
+#include "teson/actor/region.h"
+#include "teson/actor/sliceable.h"
 #include "teson/base/check.h"
 #include "teson/base/clock.h"
 #include "teson/base/error.h"
@@ -37,17 +37,18 @@ struct BegunCall {
 /// Some ranks' actors of one spawn, without their type.
 struct Targets {
   std::shared_ptr<MeshState> mesh;
-  std::vector<std::size_t> ranks;
+  Region region;      ///< in ranks of the mesh of processes
+  std::string slice;  ///< the region as messages carry it; empty: all that was spawned
   std::uint64_t actor = 0;
   Duration deadline{};
 
+  Targets through(Region part) const;
   BegunCall begin() const;
   /// To the living rank with the fewest calls under way.
   BegunCall begin_choice() const;
   /// The first error; the others have been sent to all the same.
   Result<void> send_cast(std::string payload) const;
   std::uint64_t proc_of(std::size_t rank) const;
-  Result<std::vector<std::size_t>> slice(std::string_view dimension, std::size_t index) const;
 };
 
 }  // namespace detail
@@ -64,28 +65,20 @@ struct Targets {
 ///   reduce    to all; one value out of all replies         reduce.h
 ///   cast      to all; no reply
 template <typename T>
-class ActorMesh {
+class ActorMesh : public Sliceable<ActorMesh<T>> {
  public:
   explicit ActorMesh(detail::Targets targets) : targets_(std::move(targets)) {}
 
-  std::size_t size() const { return targets_.ranks.size(); }
-  /// The ranks, in the proc mesh, that it holds.
-  const std::vector<std::size_t>& ranks() const { return targets_.ranks; }
-  /// The actor of one rank. The rank must be among ranks().
-  ActorMesh at(std::size_t rank) const {
-    TESON_CHECK(std::find(ranks().begin(), ranks().end(), rank) != ranks().end(), rank);
-    return ActorMesh({targets_.mesh, {rank}, targets_.actor, targets_.deadline});
-  }
-  /// Those whose coordinate along `dimension` is `index`. `invalid` if there are none.
-  Result<ActorMesh> slice(std::string_view dimension, std::size_t index) const {
-    TESON_TRY(auto some, targets_.slice(dimension, index));
-    return ActorMesh({targets_.mesh, std::move(some), targets_.actor, targets_.deadline});
-  }
+  const Region& region() const { return targets_.region; }
+  /// The actors of some of its ranks, arranged as in `part`. Every rank of it must be in region().
+  ActorMesh through(Region part) const { return ActorMesh(targets_.through(std::move(part))); }
   /// The same actors, with another deadline for their calls.
   ActorMesh within(Duration deadline) const {
-    return ActorMesh({targets_.mesh, targets_.ranks, targets_.actor, deadline});
+    ActorMesh other = *this;
+    other.targets_.deadline = deadline;
+    return other;
   }
-  /// The actor of one rank as a value, in its present incarnation.
+  /// The actor of one of its ranks as a value, in its present incarnation.
   ActorRef<T> ref(std::size_t rank) const { return {targets_.proc_of(rank), targets_.actor}; }
 
   template <auto Method, typename... Args>
@@ -94,7 +87,7 @@ class ActorMesh {
   }
   template <auto Method, typename... Args>
   [[nodiscard]] CallOne<ReplyOf<Method>> call_one(const Args&... args) const {
-    TESON_CHECK(size() == 1, size());
+    TESON_CHECK(this->size() == 1, this->size());
     return CallOne<ReplyOf<Method>>(send<Method>(targets_.begin(), args...));
   }
   /// Calls the living rank that owes this process the fewest replies to calls of any kind; among
@@ -125,8 +118,8 @@ class ActorMesh {
   template <auto Method, typename... Args>
   std::string payload(std::uint64_t call, const Args&... args) const {
     using Arguments = typename detail::MethodTraits<decltype(Method)>::Arguments;
-    std::string bytes =
-        detail::call_payload(targets_.actor, call, detail::endpoint_id<T, Method>());
+    std::string bytes = detail::call_payload(targets_.actor, call, detail::endpoint_id<T, Method>(),
+                                             targets_.slice);
     detail::encode_arguments<Arguments>(bytes, args...);
     return bytes;
   }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "teson/actor/endpoints.h"
+#include "teson/actor/handler_frame.h"
 #include "teson/actor/port.h"
 #include "teson/base/error.h"
 #include "teson/net/codec.h"

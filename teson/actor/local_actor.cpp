@@ -9,8 +9,9 @@
 
 namespace teson::actor::detail {
 
-LocalActor::LocalActor(std::string name, MailboxLimits limits, Make make, Hooks hooks)
-    : name_(std::move(name)), limits_(limits), hooks_(std::move(hooks)) {
+LocalActor::LocalActor(std::string name, SpawnPlace place, MailboxLimits limits, Make make,
+                       Hooks hooks)
+    : name_(std::move(name)), place_(std::move(place)), limits_(limits), hooks_(std::move(hooks)) {
   thread_ = std::thread([this, make = std::move(make)] { run(make); });
 }
 
@@ -81,10 +82,9 @@ void LocalActor::handle(const Envelope& envelope, Behaviour* behaviour) {
                   interface_mismatch(name_, behaviour->interface(), envelope.endpoint.interface));
   }
   const bool waiting = envelope.call != 0;
-  const HandlerFrame frame(hooks_.outlet, envelope.from, envelope.call);
+  const HandlerFrame frame(hooks_.outlet, place_, envelope);
   std::string reply = ReplyPath::begin_reply();
-  const Handled handled = behaviour->handle(
-      envelope.endpoint.index, envelope.buffer.bytes().subspan(envelope.arguments_from), reply);
+  const Handled handled = behaviour->handle(envelope.endpoint.index, envelope.arguments(), reply);
   switch (handled.reply) {
     case Handled::Reply::refused:
       return refuse(envelope, *handled.error);

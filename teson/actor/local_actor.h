@@ -13,7 +13,7 @@
 
 #include "teson/actor/behaviour.h"
 #include "teson/actor/endpoints.h"
-#include "teson/actor/reply_path.h"
+#include "teson/actor/handler_frame.h"
 #include "teson/base/error.h"
 #include "teson/net/channel.h"
 
@@ -26,15 +26,6 @@ struct MailboxLimits {
 };
 
 namespace detail {
-
-/// A call or cast on its way to an actor of this process.
-struct Envelope {
-  std::uint64_t from = 0;  ///< proc
-  std::uint64_t call = 0;  ///< 0: a cast
-  EndpointId endpoint;
-  net::Buffer buffer;
-  std::size_t arguments_from = 0;
-};
 
 /// An actor of this process: its handlers run one at a time, in the order of arrival, on a thread
 /// of its own. A handler that fails with somebody waiting for the reply fails that call; without,
@@ -56,7 +47,7 @@ class LocalActor {
   using Make = std::function<Result<std::unique_ptr<Behaviour>>()>;
 
   /// `make` runs on the actor's thread, before any handler.
-  LocalActor(std::string name, MailboxLimits limits, Make make, Hooks hooks);
+  LocalActor(std::string name, SpawnPlace place, MailboxLimits limits, Make make, Hooks hooks);
   /// Drops what was not yet begun, waits for the handler that runs.
   ~LocalActor();
 
@@ -72,6 +63,7 @@ class LocalActor {
   Error ended() const;
 
   const std::string name_;
+  const SpawnPlace place_;
   const MailboxLimits limits_;
   const Hooks hooks_;
   std::mutex mutex_;

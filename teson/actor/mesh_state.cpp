@@ -1,6 +1,7 @@
 #include "teson/actor/mesh_state.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -100,18 +101,17 @@ void MeshState::send_recipe(RemoteProc& proc, const Recipe& recipe) {
   (void)proc.send(Kind::spawn, std::make_shared<const std::string>(net::encode(request)));
 }
 
-Targets MeshState::spawn(SpawnRequest request, std::string arguments) {
+Targets MeshState::spawn(SpawnRequest request, std::string arguments, Region region) {
   std::lock_guard lock(mutex_);
-  Targets targets{.mesh = shared_from_this()};
-  for (std::size_t rank = 0; rank < shape_.ranks(); ++rank)
-    targets.ranks.push_back(rank);
+  Targets targets{.mesh = shared_from_this(), .region = std::move(region)};
   if (stopped_) return targets;
   targets.actor = request.actor = runtime_.node.next_actor_id();
   targets.deadline = runtime_.options.call_deadline;
-  recipes_.push_back({std::move(request), std::move(arguments)});
+  request.region = targets.region.layout();
+  recipes_.push_back({std::move(request), std::move(arguments), targets.region});
   // Under the lock, so that nobody can call the actor before it was asked for.
-  for (const auto& proc : procs_)
-    send_recipe(*proc, recipes_.back());
+  for (std::size_t i = 0; i < targets.region.ranks(); ++i)
+    send_recipe(*procs_[targets.region.rank_at(i)], recipes_.back());
   return targets;
 }
 
@@ -157,8 +157,9 @@ Result<void> MeshState::replace(std::size_t rank) {
   TESON_TRY(auto started, start(rank, old->place().incarnation + 1));
   std::lock_guard lock(mutex_);
   procs_[rank] = started;
-  for (const auto& recipe : recipes_)
-    send_recipe(*started, recipe);
+  for (const auto& recipe : recipes_) {
+    if (recipe.region.contains(rank)) send_recipe(*started, recipe);
+  }
   return {};
 }
 
@@ -221,43 +222,45 @@ void MeshState::stop() {
   --runtime_.meshes;
 }
 
-BegunCall MeshState::begin(const std::vector<std::size_t>& ranks, Duration deadline) const {
+BegunCall MeshState::begin(const Region& region, Duration deadline) const {
   std::lock_guard lock(mutex_);
-  return begin_locked(ranks, deadline);
+  return begin_locked(region, deadline);
 }
 
-BegunCall MeshState::begin_choice(const std::vector<std::size_t>& ranks, Duration deadline) {
+BegunCall MeshState::begin_choice(const Region& region, Duration deadline) {
   std::lock_guard lock(mutex_);
-  last_choice_ = least_busy_locked(ranks);
-  return begin_locked(std::span(&last_choice_, 1), deadline);
+  const std::size_t rank = least_busy_locked(region);
+  next_choice_ = rank + 1;
+  return begin_locked(*Region::make({.offset = rank}), deadline);
 }
 
-std::size_t MeshState::least_busy_locked(std::span<const std::size_t> ranks) const {
-  // Among equals it is the turn of the first one after the last choice.
-  const auto after = std::upper_bound(ranks.begin(), ranks.end(), last_choice_);
-  const auto first = static_cast<std::size_t>(after - ranks.begin()) % ranks.size();
-  std::optional<std::size_t> best;
-  std::int64_t least = 0;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const std::size_t rank = ranks[(first + i) % ranks.size()];
-    TESON_CHECK(rank < procs_.size(), rank, procs_.size());
-    if (!procs_[rank]->alive()) continue;
-    const std::int64_t unanswered = procs_[rank]->unanswered();
-    if (best && unanswered >= least) continue;
+std::size_t MeshState::least_busy_locked(const Region& region) const {
+  // Among equals the first one from whose turn it is.
+  const auto turn = [&](std::size_t rank) {
+    return (rank + procs_.size() - next_choice_) % procs_.size();
+  };
+  const auto busyness = [&](std::size_t rank) {
+    return std::tuple(!procs_[rank]->alive(), procs_[rank]->unanswered(), turn(rank));
+  };
+  std::size_t best = region.rank_at(0);
+  auto least = busyness(best);
+  for (std::size_t i = 1; i < region.ranks(); ++i) {
+    const std::size_t rank = region.rank_at(i);
+    const auto found = busyness(rank);
+    if (found >= least) continue;
     best = rank;
-    least = unanswered;
+    least = found;
   }
-  return best.value_or(ranks[first]);
+  return best;
 }
 
-BegunCall MeshState::begin_locked(std::span<const std::size_t> ranks, Duration deadline) const {
+BegunCall MeshState::begin_locked(const Region& region, Duration deadline) const {
   BegunCall begun;
   std::vector<std::uint64_t> ids;
   const Instant until = std::chrono::steady_clock::now() + deadline;
-  for (const std::size_t rank : ranks) {
-    TESON_CHECK(rank < procs_.size(), rank, procs_.size());
-    begun.procs.push_back(procs_[rank]);
-    ids.push_back(procs_[rank]->id());
+  for (std::size_t i = 0; i < region.ranks(); ++i) {
+    begun.procs.push_back(procs_[region.rank_at(i)]);
+    ids.push_back(begun.procs.back()->id());
   }
   if (stopped_) {
     begun.pending = std::make_shared<PendingCall>(0, std::move(ids), until);
@@ -288,37 +291,34 @@ void BegunCall::send(std::string payload) const {
   }
 }
 
-Result<void> MeshState::send_cast(const std::vector<std::size_t>& ranks,
-                                  std::string payload) const {
+Result<void> MeshState::send_cast(const Region& region, std::string payload) const {
   const auto shared = std::make_shared<const std::string>(std::move(payload));
   Result<void> result;
-  for (const std::size_t rank : ranks) {
-    const auto target = proc(rank);
+  for (std::size_t i = 0; i < region.ranks(); ++i) {
+    const auto target = proc(region.rank_at(i));
     auto sent = target->send(Kind::call, shared);
     if (!sent && result) result = fail(target->gone().value_or(sent.error()));
   }
   return result;
 }
 
+Targets Targets::through(Region part) const {
+  Targets some = *this;
+  some.slice = net::encode(part.layout());
+  some.region = std::move(part);
+  return some;
+}
 BegunCall Targets::begin() const {
-  return mesh->begin(ranks, deadline);
+  return mesh->begin(region, deadline);
 }
 BegunCall Targets::begin_choice() const {
-  return mesh->begin_choice(ranks, deadline);
+  return mesh->begin_choice(region, deadline);
 }
 Result<void> Targets::send_cast(std::string payload) const {
-  return mesh->send_cast(ranks, std::move(payload));
+  return mesh->send_cast(region, std::move(payload));
 }
 std::uint64_t Targets::proc_of(std::size_t rank) const {
-  return mesh->proc(rank)->id();
-}
-Result<std::vector<std::size_t>> Targets::slice(std::string_view dimension,
-                                                std::size_t index) const {
-  TESON_TRY(auto all, mesh->shape().slice(dimension, index));
-  std::erase_if(all, [&](std::size_t rank) {
-    return std::find(ranks.begin(), ranks.end(), rank) == ranks.end();
-  });
-  return all;
+  return mesh->proc(region.rank_at(rank))->id();
 }
 
 }  // namespace teson::actor::detail

@@ -27,8 +27,12 @@ Error interface_mismatch(const std::string& class_name, std::uint64_t expected,
                                           class_name, expected, found)};
 }
 
-std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint) {
-  return net::encode(CallHeader{actor, call, endpoint.interface, endpoint.index});
+std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint,
+                         std::string_view slice) {
+  std::string payload = net::encode(CallHeader{actor, call, endpoint.interface, endpoint.index,
+                                               static_cast<std::uint32_t>(slice.size())});
+  payload += slice;
+  return payload;
 }
 
 void log_undelivered(const UndeliveredCast& lost) {
@@ -36,8 +40,10 @@ void log_undelivered(const UndeliveredCast& lost) {
               lost.error.describe());
 }
 
-Node::Node(std::uint64_t self, std::uint64_t first_actor, MailboxLimits limits, Hooks hooks)
+Node::Node(std::uint64_t self, std::size_t rank, std::uint64_t first_actor, MailboxLimits limits,
+           Hooks hooks)
     : self_(self),
+      rank_(rank),
       limits_(limits),
       hooks_(std::move(hooks)),
       outlet_(std::make_shared<ReplyOutlet>(
@@ -93,10 +99,7 @@ Result<void> Node::send(std::uint64_t proc, std::shared_ptr<const std::string> p
                         bool awaited) {
   if (proc != self_) {
     const Route way = route(proc);
-    if (!way.channel) {
-      return fail(ErrorKind::disconnected,
-                  fmt::format("proc {} is gone, or not a parent or child of this process", proc));
-    }
+    if (!way.channel) return fail(gone(proc));
     auto sent = way.channel->send(static_cast<std::uint16_t>(Kind::call), std::move(payload));
     if (sent && awaited && way.unanswered) ++*way.unanswered;
     return sent;
@@ -146,6 +149,11 @@ void Node::receive_call(std::uint64_t from, net::Buffer payload) {
 }
 
 Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Buffer buffer) {
+  if (buffer.size() - call_header_bytes < header.slice_bytes) {
+    return fail(ErrorKind::invalid,
+                fmt::format("expected a slice of {} bytes, found {}", header.slice_bytes,
+                            buffer.size() - call_header_bytes));
+  }
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(header.actor);
   if (found == actors_.end()) {
@@ -158,7 +166,8 @@ Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Bu
                               .call = header.call,
                               .endpoint = {header.interface, header.endpoint},
                               .buffer = std::move(buffer),
-                              .arguments_from = call_header_bytes});
+                              .slice_from = call_header_bytes,
+                              .slice_bytes = header.slice_bytes});
 }
 
 void Node::refuse(std::uint64_t from, const CallHeader& header, const Error& error) {
@@ -198,12 +207,22 @@ void Node::receive_spawn(std::uint64_t from, net::Buffer payload) {
     if (call != 0) reply(from, call, std::move(text));
   };
   const auto factory = factory_for(*request);
+  Result<Region> region = Region::make(std::move(request->region));
+  const SpawnPlace place{region ? *region : Region(), rank_};
+  Result<MeshPlace> where = fail(ErrorKind::invalid, "no region");
+  if (region) {
+    where = place.in(*region);
+  } else {
+    where = Failure(std::move(region).error());
+  }
   // What is refused becomes an actor too, one that is dead: calls that follow learn why.
   auto started = start_actor(
-      request->actor, request->name, from,
-      [factory, buffer, arguments = request->arguments]() -> Result<std::unique_ptr<Behaviour>> {
+      request->actor, request->name, from, place,
+      [factory, where, buffer,
+       arguments = request->arguments]() -> Result<std::unique_ptr<Behaviour>> {
         if (!factory) return Failure(factory.error());
-        return (*factory)(arguments);
+        if (!where) return Failure(where.error());
+        return (*factory)(arguments, *where);
       },
       answer);
   if (!started) answer(started);
@@ -253,12 +272,12 @@ std::uint64_t Node::next_actor_id() {
 void Node::host(std::uint64_t id, std::string name, LocalActor::Make make,
                 std::function<void(const Result<void>&)> constructed) {
   const auto started =
-      start_actor(id, std::move(name), self_, std::move(make), std::move(constructed));
+      start_actor(id, std::move(name), self_, {}, std::move(make), std::move(constructed));
   TESON_CHECK(started.has_value(), id);
 }
 
 Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
-                               LocalActor::Make make,
+                               SpawnPlace place, LocalActor::Make make,
                                std::function<void(const Result<void>&)> constructed) {
   std::lock_guard lock(mutex_);
   if (closed_) return fail(ErrorKind::aborted, "the process is ending");
@@ -273,8 +292,8 @@ Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t
       .constructed = std::move(constructed),
       .failed = [this, owner, id, name](const Error& error) { tell_owner(owner, id, name, error); },
       .outlet = outlet_};
-  actors_.emplace(id,
-                  std::make_unique<LocalActor>(name, limits_, std::move(make), std::move(hooks)));
+  actors_.emplace(id, std::make_unique<LocalActor>(name, std::move(place), limits_, std::move(make),
+                                                   std::move(hooks)));
   return {};
 }
 

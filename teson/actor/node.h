@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -57,9 +58,10 @@ class Node {
     std::function<void(const UndeliveredCast&)> undelivered;
     std::function<void()> stop_asked;
   };
-  /// `first_actor`: where the numbers of actors that this process starts itself begin; those its
-  /// parent asks for must not meet them.
-  Node(std::uint64_t self, std::uint64_t first_actor, MailboxLimits limits, Hooks hooks);
+  /// `rank`: of this process in its mesh. `first_actor`: where the numbers of actors that this
+  /// process starts itself begin; those its parent asks for must not meet them.
+  Node(std::uint64_t self, std::size_t rank, std::uint64_t first_actor, MailboxLimits limits,
+       Hooks hooks);
   /// close() has been called.
   ~Node();
 
@@ -85,8 +87,8 @@ class Node {
             std::function<void(const Result<void>&)> constructed);
 
   /// How to make the actors of a class that a parent may ask for.
-  using Factory =
-      std::function<Result<std::unique_ptr<Behaviour>>(std::span<const std::byte> arguments)>;
+  using Factory = std::function<Result<std::unique_ptr<Behaviour>>(
+      std::span<const std::byte> arguments, const MeshPlace& place)>;
   void serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name,
              Factory factory);
 
@@ -117,7 +119,7 @@ class Node {
   void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
                   const Error& error);
   Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
-                           LocalActor::Make make,
+                           SpawnPlace place, LocalActor::Make make,
                            std::function<void(const Result<void>&)> constructed);
   void reply(std::uint64_t proc, std::uint64_t call, std::string reply);
   /// Without a channel if there is none.
@@ -127,6 +129,7 @@ class Node {
   Error gone(std::uint64_t proc) const;
 
   const std::uint64_t self_;
+  const std::size_t rank_;
   const MailboxLimits limits_;
   const Hooks hooks_;
   const std::shared_ptr<ReplyOutlet> outlet_;
@@ -141,8 +144,10 @@ class Node {
   bool closed_ = false;
 };
 
-/// The payload of a call or cast; the arguments follow.
-std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint);
+/// The payload of a call or cast to a slice (an encoded RegionLayout; empty: all that was spawned);
+/// the arguments follow.
+std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint,
+                         std::string_view slice = {});
 
 }  // namespace detail
 }  // namespace teson::actor

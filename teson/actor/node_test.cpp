@@ -44,7 +44,7 @@ std::vector<std::pair<Kind, std::string>> samples() {
 
 class NodeTest : public ::testing::Test {
  protected:
-  NodeTest() : node(0, 1, {}, {}) {
+  NodeTest() : node(0, 0, 1, {}, {}) {
     const auto id = node.next_actor_id();
     node.host(id, "echo",
               []() -> Result<std::unique_ptr<Behaviour>> {

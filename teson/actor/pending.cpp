@@ -1,18 +1,19 @@
 #include "teson/actor/pending.h"
 
-#include <algorithm>
 #include <utility>
-
-#include "teson/base/check.h"
 
 namespace teson::actor::detail {
 
 PendingCall::PendingCall(std::uint64_t id, std::vector<std::uint64_t> procs, Instant deadline,
-                         std::weak_ptr<const PendingTable> table)
+                         std::weak_ptr<PendingTable> table)
     : id_(id), deadline_(deadline), table_(std::move(table)), open_(procs.size()) {
   slots_.reserve(procs.size());
   for (const std::uint64_t proc : procs)
     slots_.push_back({proc, std::nullopt});
+}
+
+PendingCall::~PendingCall() {
+  if (const auto table = table_.lock()) table->forget(id_);
 }
 
 void PendingCall::complete(std::uint64_t proc, Result<RawReply> reply) {
@@ -89,15 +90,7 @@ std::shared_ptr<PendingCall> PendingTable::begin(std::vector<std::uint64_t> proc
                                                  Instant deadline) {
   std::unique_lock lock(mutex_);
   const std::uint64_t id = next_++;
-  std::shared_ptr<PendingCall> call(
-      new PendingCall(id, std::move(procs), deadline, weak_from_this()),
-      [table = weak_from_this()](const PendingCall* ended) {
-        if (const auto owner = table.lock()) {
-          std::lock_guard hold(owner->mutex_);
-          owner->calls_.erase(ended->id());
-        }
-        delete ended;
-      });
+  auto call = std::make_shared<PendingCall>(id, std::move(procs), deadline, weak_from_this());
   if (closed_) {
     const Error error = *closed_;
     lock.unlock();
@@ -106,6 +99,11 @@ std::shared_ptr<PendingCall> PendingTable::begin(std::vector<std::uint64_t> proc
   }
   calls_.emplace(id, call);
   return call;
+}
+
+void PendingTable::forget(std::uint64_t call) {
+  std::lock_guard lock(mutex_);
+  calls_.erase(call);
 }
 
 void PendingTable::reply(std::uint64_t call, std::uint64_t proc, RawReply reply) {

@@ -38,7 +38,10 @@ class PendingTable;
 class PendingCall {
  public:
   PendingCall(std::uint64_t id, std::vector<std::uint64_t> procs, Instant deadline,
-              std::weak_ptr<const PendingTable> table = {});
+              std::weak_ptr<PendingTable> table = {});
+  ~PendingCall();
+  PendingCall(const PendingCall&) = delete;
+  PendingCall& operator=(const PendingCall&) = delete;
 
   std::uint64_t id() const { return id_; }
   std::size_t size() const { return slots_.size(); }
@@ -74,7 +77,7 @@ class PendingCall {
 
   const std::uint64_t id_;
   const Instant deadline_;
-  const std::weak_ptr<const PendingTable> table_;
+  const std::weak_ptr<PendingTable> table_;
   mutable std::mutex mutex_;
   std::condition_variable ready_;
   std::vector<Slot> slots_;
@@ -103,6 +106,8 @@ class PendingTable : public std::enable_shared_from_this<PendingTable> {
   std::string where(std::uint64_t proc) const;
 
  private:
+  friend class PendingCall;
+  void forget(std::uint64_t call);
   std::vector<std::shared_ptr<PendingCall>> all() const;
 
   const std::function<std::string(std::uint64_t)> where_;

@@ -91,6 +91,7 @@ TEST_F(PortTest, a_second_answer_ends_the_process) {
   const auto exit = exits.wait(1)[0];
   EXPECT_EQ(exit.signal, SIGABRT);
   EXPECT_TRUE(contains(exit.describe("m"), "a port is answered once"));
+  mesh->stop();
 }
 
 TEST_F(PortTest, a_process_that_stops_answers_what_it_has_kept) {

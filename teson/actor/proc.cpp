@@ -77,9 +77,9 @@ Result<void> follow_parent(const Inheritance& inherited) {
 }  // namespace
 
 struct Proc::State {
-  State(std::uint64_t self, const AttachOptions& attach_options)
+  State(std::uint64_t self, std::size_t rank, const AttachOptions& attach_options)
       : options(attach_options),
-        node(self, first_own_actor, attach_options.mailbox,
+        node(self, rank, first_own_actor, attach_options.mailbox,
              {.actor_failed =
                   [](const ActorFailure& failure) {
                     log_error("actor", "actor '{}' has ended: {}", failure.name,
@@ -165,12 +165,13 @@ Result<std::unique_ptr<Proc>> Proc::attach(AttachOptions options) {
     return fail(ErrorKind::invalid,
                 "the parent was built from another version of this library: rebuild both programs");
   }
-  auto state = std::make_shared<State>(welcome->proc, options);
-  state->context = {.rank = static_cast<std::size_t>(welcome->rank),
-                    .incarnation = welcome->incarnation,
-                    .shape = Shape(welcome->dimensions),
-                    .mesh = welcome->mesh};
-  state->context.size = state->context.shape.ranks();
+  auto state = std::make_shared<State>(welcome->proc, welcome->rank, options);
+  ProcContext& context = state->context;
+  context.rank = static_cast<std::size_t>(welcome->rank);
+  context.shape = Shape(welcome->dimensions);
+  context.size = context.shape.ranks();
+  context.incarnation = welcome->incarnation;
+  context.mesh = welcome->mesh;
   state->orphan_grace = Duration(static_cast<std::int64_t>(welcome->orphan_grace_ns));
   state->loop = loop.get();
   state->own_loop = std::move(loop);

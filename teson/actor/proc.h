@@ -10,27 +10,20 @@
 #include "teson/actor/actor_ref.h"
 #include "teson/actor/endpoints.h"
 #include "teson/actor/local_actor.h"
+#include "teson/actor/mesh_place.h"
 #include "teson/actor/node.h"
 #include "teson/actor/proc_options.h"
-#include "teson/actor/shape.h"
 #include "teson/base/error.h"
 #include "teson/net/loop.h"
 
 namespace teson::actor {
 
-/// Where a process stands in the mesh it was started for.
-struct ProcContext {
-  std::size_t rank = 0;
-  std::size_t size = 1;
-  std::uint64_t incarnation =
-      0;  ///< 0: the first process of this rank; each replacement counts one up
-  Shape shape;
-  std::string mesh;  ///< its name
-
-  /// Where it lies along a dimension of the mesh. `invalid` if there is none of that name.
-  Result<std::size_t> coordinate(std::string_view dimension) const {
-    return shape.coordinate(rank, dimension);
-  }
+/// Where a process stands in the mesh it was started for; given to the maker of an actor, where
+/// that actor stands in the mesh it was spawned in.
+struct ProcContext : MeshPlace {
+  /// 0: the first process of this rank; each replacement counts one up.
+  std::uint64_t incarnation = 0;
+  std::string mesh;  ///< the name of the mesh of processes
 };
 
 /// Why a process should end.
@@ -76,17 +69,19 @@ class Proc {
   template <typename T, typename F>
   void serve(F factory) {
     using Arguments = typename detail::SpawnArguments<T>::type;
-    node().serve(
-        detail::hash_text(detail::class_name<T>()), interface_hash<T>(),
-        std::string(detail::class_name<T>()),
-        [factory = std::move(factory), context = context()](
-            std::span<const std::byte> bytes) -> Result<std::unique_ptr<detail::Behaviour>> {
-          TESON_TRY(auto arguments, net::decode<Arguments>(bytes));
-          Result<std::unique_ptr<T>> made = std::apply(
-              [&](auto&... args) { return factory(context, std::move(args)...); }, arguments);
-          if (!made) return Failure(std::move(made).error());
-          return std::make_unique<detail::TypedBehaviour<T>>(std::move(*made));
-        });
+    using Made = Result<std::unique_ptr<detail::Behaviour>>;
+    auto make = [factory = std::move(factory), own = context()](std::span<const std::byte> bytes,
+                                                                const MeshPlace& place) -> Made {
+      TESON_TRY(auto arguments, net::decode<Arguments>(bytes));
+      ProcContext context = own;
+      static_cast<MeshPlace&>(context) = place;
+      Result<std::unique_ptr<T>> made = std::apply(
+          [&](auto&... args) { return factory(context, std::move(args)...); }, arguments);
+      if (!made) return Failure(std::move(made).error());
+      return std::make_unique<detail::TypedBehaviour<T>>(std::move(*made));
+    };
+    node().serve(detail::hash_text(detail::class_name<T>()), interface_hash<T>(),
+                 std::string(detail::class_name<T>()), std::move(make));
   }
 
   /// Begins to take messages. Once.

@@ -20,11 +20,8 @@ ProcMesh::~ProcMesh() {
   if (state_) state_->stop();
 }
 
-const Shape& ProcMesh::shape() const {
-  return state_->shape();
-}
-std::size_t ProcMesh::size() const {
-  return state_->shape().ranks();
+const Region& ProcMesh::region() const {
+  return state_->region();
 }
 pid_t ProcMesh::pid(std::size_t rank) const {
   return state_->proc(rank)->pid();
@@ -55,14 +52,14 @@ void ProcMesh::stop() {
   state_->stop();
 }
 
-detail::Targets ProcMesh::spawn_all(std::uint64_t class_hash, std::uint64_t interface,
+detail::Targets ProcView::spawn_all(std::uint64_t class_hash, std::uint64_t interface,
                                     std::string class_name, std::string name,
-                                    std::string arguments) {
+                                    std::string arguments) const {
   return state_->spawn({.class_hash = class_hash,
                         .interface = interface,
                         .class_name = std::move(class_name),
                         .name = std::move(name)},
-                       std::move(arguments));
+                       std::move(arguments), region_);
 }
 
 }  // namespace teson::actor

@@ -11,37 +11,65 @@
 #include "teson/actor/actor_mesh.h"
 #include "teson/actor/endpoints.h"
 #include "teson/actor/proc_options.h"
-#include "teson/actor/shape.h"
+#include "teson/actor/region.h"
+#include "teson/actor/sliceable.h"
 #include "teson/base/error.h"
 
 namespace teson::actor {
+
+/// Some processes of a mesh, in some arrangement: where actors can be spawned. A light handle:
+/// copyable, owns nothing, outlives its mesh (calls to what it spawns are then `disconnected`).
+/// Threads: any.
+class ProcView : public Sliceable<ProcView> {
+ public:
+  const Region& region() const { return region_; }
+  /// Some of its processes, arranged as in `part`. Every rank of it must be in region().
+  ProcView through(Region part) const { return {state_, std::move(part)}; }
+
+  /// Starts an actor of class T in every process, with T's spawn arguments. The processes must name
+  /// T by Proc::serve<T>. Does not wait: calls may follow at once, and say why if it failed (so
+  /// does on_actor_failure). What was spawned is spawned again in processes that replace others.
+  /// The ranks, coordinates and size that the actors see are those of this view.
+  template <typename T, typename... Args>
+  ActorMesh<T> spawn(const std::string& name, const Args&... args) const {
+    std::string bytes;
+    detail::encode_arguments<typename detail::SpawnArguments<T>::type>(bytes, args...);
+    return ActorMesh<T>(spawn_all(detail::hash_text(detail::class_name<T>()), interface_hash<T>(),
+                                  std::string(detail::class_name<T>()), name, std::move(bytes)));
+  }
+
+ private:
+  friend class ProcMesh;
+  ProcView(std::shared_ptr<detail::MeshState> state, Region region)
+      : state_(std::move(state)), region_(std::move(region)) {}
+  detail::Targets spawn_all(std::uint64_t class_hash, std::uint64_t interface,
+                            std::string class_name, std::string name, std::string arguments) const;
+
+  std::shared_ptr<detail::MeshState> state_;
+  Region region_;
+};
 
 /// Processes that this process has started and owns, one a rank of a shape. Owner: whoever holds
 /// it; the destructor stops them as stop() does, so none is left. It must go before its System.
 /// Threads: any, except that stop, replace and the destructor must not run in callbacks on the I/O
 /// thread.
-class ProcMesh {
+class ProcMesh : public Sliceable<ProcMesh, ProcView> {
  public:
   ProcMesh(ProcMesh&&) noexcept;
   ProcMesh& operator=(ProcMesh&&) noexcept;
   ~ProcMesh();
 
-  const Shape& shape() const;
-  std::size_t size() const;
+  const Region& region() const;
+  ProcView through(Region part) const { return {state_, std::move(part)}; }
   pid_t pid(std::size_t rank) const;
   std::uint64_t incarnation(std::size_t rank) const;
   /// How the rank's present process ended, if it has.
   std::optional<ProcExit> exit_of(std::size_t rank) const;
 
-  /// Starts an actor of class T in every process, with T's spawn arguments. The processes must name
-  /// T by Proc::serve<T>. Does not wait: calls may follow at once, and say why if it failed (so
-  /// does on_actor_failure). What was spawned is spawned again in processes that replace others.
+  /// Actors in all processes; see ProcView::spawn.
   template <typename T, typename... Args>
   ActorMesh<T> spawn(const std::string& name, const Args&... args) {
-    std::string bytes;
-    detail::encode_arguments<typename detail::SpawnArguments<T>::type>(bytes, args...);
-    return ActorMesh<T>(spawn_all(detail::hash_text(detail::class_name<T>()), interface_hash<T>(),
-                                  std::string(detail::class_name<T>()), name, std::move(bytes)));
+    return through(region()).template spawn<T>(name, args...);
   }
 
   /// Waits until every process has attached. `timed_out` or, at once, `disconnected` naming the
@@ -72,8 +100,6 @@ class ProcMesh {
  private:
   friend class Host;
   explicit ProcMesh(std::shared_ptr<detail::MeshState> state);
-  detail::Targets spawn_all(std::uint64_t class_hash, std::uint64_t interface,
-                            std::string class_name, std::string name, std::string arguments);
   std::shared_ptr<detail::MeshState> state_;
 };
 

@@ -137,8 +137,7 @@ void RemoteProc::begin_on_loop(Hooks hooks, Fd socket, std::string token) {
     std::lock_guard lock(mutex_);
     channel_ = channel;
   }
-  runtime_.node.add_route(
-      id(), channel, fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh), unanswered_);
+  runtime_.node.add_route(id(), channel, name(), unanswered_);
   runtime_.loop.run([&] {
     hooks_ = std::move(hooks);
     watch_ = runtime_.loop.watch(child_.pidfd());

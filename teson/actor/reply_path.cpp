@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "teson/actor/handler_frame.h"
 #include "teson/actor/wire.h"
 #include "teson/net/codec.h"
 
@@ -11,12 +12,6 @@ namespace teson::actor::detail {
 Error unanswered() {
   return {ErrorKind::failed, "the actor dropped the call's port without an answer"};
 }
-
-namespace {
-
-thread_local HandlerFrame* current_frame = nullptr;
-
-}  // namespace
 
 void ReplyOutlet::send(std::uint64_t proc, std::uint64_t call, std::string reply) {
   std::shared_lock lock(mutex_);
@@ -50,8 +45,7 @@ void ReplyPath::send(std::string reply) {
 void ReplyPath::drop() {
   if (!awaited()) return;
   HandlerFrame* frame = HandlerFrame::current();
-  if (frame != nullptr && frame->outlet_ != nullptr && *frame->outlet_ == outlet_ &&
-      frame->from_ == proc_ && frame->call_ == call_) {
+  if (frame != nullptr && frame->owes(outlet_.get(), proc_, call_)) {
     // The handler may be failing: then its error is the better answer.
     frame->port_dropped_ = true;
     outlet_ = nullptr;
@@ -64,24 +58,6 @@ void ReplyPath::drop() {
     net::encode_to(reply, Result<void>(Failure(unanswered())));
   }
   send(std::move(reply));
-}
-
-HandlerFrame::HandlerFrame(const std::shared_ptr<ReplyOutlet>& outlet, std::uint64_t from,
-                           std::uint64_t call)
-    : outlet_(&outlet), from_(from), call_(call), outer_(current_frame) {
-  current_frame = this;
-}
-
-HandlerFrame::HandlerFrame(const Error& ended) : ended_(&ended), outer_(current_frame) {
-  current_frame = this;
-}
-
-HandlerFrame::~HandlerFrame() {
-  current_frame = outer_;
-}
-
-HandlerFrame* HandlerFrame::current() {
-  return current_frame;
 }
 
 }  // namespace teson::actor::detail

@@ -61,33 +61,4 @@ class ReplyPath {
   std::uint64_t call_ = 0;
 };
 
-/// The handler that runs on this thread, from its begin to its end: what its ports and
-/// message_context() belong to.
-class HandlerFrame {
- public:
-  /// The outlet must outlive the frame.
-  HandlerFrame(const std::shared_ptr<ReplyOutlet>& outlet, std::uint64_t from, std::uint64_t call);
-  /// No handler: an actor's state goes, and the ports it has kept give this reason.
-  explicit HandlerFrame(const Error& ended);
-  ~HandlerFrame();
-  HandlerFrame(const HandlerFrame&) = delete;
-  HandlerFrame& operator=(const HandlerFrame&) = delete;
-
-  static HandlerFrame* current();
-
-  ReplyPath reply_path() const { return {*outlet_, from_, call_}; }
-  /// The handler let go of its port without an answer: the reply is owed by whoever ran it.
-  bool port_dropped() const { return port_dropped_; }
-
- private:
-  friend class ReplyPath;
-
-  const std::shared_ptr<ReplyOutlet>* const outlet_ = nullptr;
-  const std::uint64_t from_ = 0;
-  const std::uint64_t call_ = 0;
-  const Error* const ended_ = nullptr;
-  bool port_dropped_ = false;
-  HandlerFrame* const outer_;
-};
-
 }  // namespace teson::actor::detail

@@ -28,7 +28,7 @@ std::string this_host_name() {
 Runtime::Runtime(SystemOptions system_options)
     : options(std::move(system_options)),
       host_name(this_host_name()),
-      node(0, 1, options.mailbox,
+      node(0, 0, 1, options.mailbox,
            {.actor_failed =
                 [this](const ActorFailure& failure) {
                   supervision.post([this, failure] {
@@ -73,6 +73,7 @@ Host this_host(System& system) {
 }
 
 Result<ProcMesh> Host::spawn_procs(const Shape& shape, ProcOptions options) {
+  TESON_TRY_VOID(shape.validate());
   auto state = std::make_shared<detail::MeshState>(*system_->runtime_, shape, std::move(options));
   // From here on the mesh ends what was started.
   ProcMesh mesh(state);

@@ -79,7 +79,7 @@ class System {
 /// handle to its System.
 class Host {
  public:
-  /// Starts one process for each rank of `shape`. Returns once all are started (not yet attached).
+  /// Starts one process for each rank of `shape`, which must be valid (Shape::validate). Returns once all are started (not yet attached).
   /// On an error those that were started are ended.
   Result<ProcMesh> spawn_procs(const Shape& shape, ProcOptions options);
 

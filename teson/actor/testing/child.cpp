@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -31,7 +32,8 @@ using namespace teson::actor::testing;
 
 class WorkerActor final : public Worker {
  public:
-  WorkerActor(Proc& proc, std::string greeting) : proc_(proc), greeting_(std::move(greeting)) {}
+  WorkerActor(Proc& proc, MeshPlace place, std::string greeting)
+      : proc_(proc), place_(std::move(place)), greeting_(std::move(greeting)) {}
 
   int add(int value) override {
     history_.push_back(value);
@@ -80,10 +82,30 @@ class WorkerActor final : public Worker {
   Result<int> ask(const ActorRef<Listener>& listener, int value) override {
     return proc_.actor(listener).call<&Listener::twice>(value).wait();
   }
+  Seen see() override {
+    const MeshPlace here = message_context();
+    return {place_.rank, place_.size, place_.shape.describe(),
+            here.rank,   here.size,   here.shape.describe()};
+  }
+  void note(const std::string& what) override {
+    const MeshPlace here = message_context();
+    notes_.push_back(what + " at " + std::to_string(here.rank) + " of " +
+                     std::to_string(here.size));
+  }
+  std::vector<std::string> notes() override { return notes_; }
+  Result<double> give(const std::vector<double>& values,
+                      const std::vector<int>& milliseconds) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds.at(place_.rank)));
+    const double value = values.at(place_.rank);
+    if (value < 0) return fail(ErrorKind::failed, "nothing to give");
+    return value;
+  }
 
  private:
   Proc& proc_;
+  const MeshPlace place_;
   std::string greeting_;
+  std::vector<std::string> notes_;
   std::vector<int> history_;
   int sum_ = 0;
 };
@@ -124,6 +146,38 @@ class DeskActor final : public Desk {
   std::vector<std::thread> threads_;
 };
 
+class NestActor final : public Nest {
+ public:
+  ~NestActor() override {
+    mesh_.reset();
+    std::fprintf(stderr, "the nest is cleaned up\n");
+  }
+  Result<std::vector<std::int64_t>> hatch(std::uint64_t count, bool absorb) override {
+    TESON_TRY(mesh_, this_host(system_).spawn_procs(
+                         {{"egg", count}}, {.name = "nest", .arguments = [](const ProcPlace&) {
+                                              return std::vector<std::string>{"serve"};
+                                            }}));
+    workers_ = mesh_->spawn<Worker>("worker", "");
+    mesh_->on_failure([this, absorb](const ProcExit& exit) {
+      if (absorb && mesh_->replace(exit.rank)) return;
+      std::fprintf(stderr, "giving up: %s\n", exit.describe("nest").c_str());
+      ::_exit(9);
+    });
+    std::vector<std::int64_t> pids;
+    for (std::size_t rank = 0; rank < count; ++rank)
+      pids.push_back(mesh_->pid(rank));
+    return pids;
+  }
+  Result<int> add(std::uint64_t rank, int value) override {
+    return workers_->at(rank).call_one<&Worker::add>(value).wait();
+  }
+
+ private:
+  System system_;
+  std::optional<ProcMesh> mesh_;
+  std::optional<ActorMesh<Worker>> workers_;
+};
+
 int run_child(const std::string& mode) {
   auto attached = Proc::attach({.mailbox = {.messages_max = 8}});
   if (!attached) {
@@ -131,12 +185,13 @@ int run_child(const std::string& mode) {
     return 1;
   }
   Proc& proc = **attached;
-  proc.serve<Worker>([&proc](const ProcContext&, std::string greeting) {
-    return std::make_unique<WorkerActor>(proc, std::move(greeting));
+  proc.serve<Worker>([&proc](const ProcContext& context, std::string greeting) {
+    return std::make_unique<WorkerActor>(proc, context, std::move(greeting));
   });
   proc.serve<Broken>([](const ProcContext&) -> Result<std::unique_ptr<Broken>> {
     return fail(ErrorKind::invalid, "broken on purpose");
   });
+  proc.serve<Nest>([](const ProcContext&) { return std::make_unique<NestActor>(); });
   proc.serve<Desk>([](const ProcContext&) { return std::make_unique<DeskActor>(); });
   if (mode == "leave") {
     std::printf("leaving by myself\n");

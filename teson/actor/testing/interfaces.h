@@ -28,6 +28,17 @@ struct Place {
   std::uint64_t descriptors = 0;
 };
 
+/// Where an actor was spawned, and where the message stands that it handles.
+struct Seen {
+  std::uint64_t rank = 0;
+  std::uint64_t size = 0;
+  std::string shape;
+  std::uint64_t message_rank = 0;
+  std::uint64_t message_size = 0;
+  std::string message_shape;
+  bool operator==(const Seen&) const = default;
+};
+
 class Listener {
  public:
   virtual ~Listener() = default;
@@ -50,9 +61,17 @@ class Worker {
   virtual std::string greeting() = 0;
   virtual Result<void> tell(const ActorRef<Listener>& listener, int count) = 0;
   virtual Result<int> ask(const ActorRef<Listener>& listener, int value) = 0;
-  using endpoints = Endpoints<&Worker::add, &Worker::history, &Worker::echo, &Worker::refuse,
-                              &Worker::throws, &Worker::nap, &Worker::crash, &Worker::place,
-                              &Worker::greeting, &Worker::tell, &Worker::ask>;
+  virtual Seen see() = 0;
+  /// The same, for the log: a cast has no reply.
+  virtual void note(const std::string& what) = 0;
+  virtual std::vector<std::string> notes() = 0;
+  /// After milliseconds[rank]: values[rank], or an error if that is negative.
+  virtual Result<double> give(const std::vector<double>& values,
+                              const std::vector<int>& milliseconds) = 0;
+  using endpoints =
+      Endpoints<&Worker::add, &Worker::history, &Worker::echo, &Worker::refuse, &Worker::throws,
+                &Worker::nap, &Worker::crash, &Worker::place, &Worker::greeting, &Worker::tell,
+                &Worker::ask, &Worker::see, &Worker::note, &Worker::notes, &Worker::give>;
   using arguments = std::tuple<std::string>;
 };
 
@@ -72,6 +91,17 @@ class Desk {
   virtual void notify(Port<void> port) = 0;
   using endpoints = Endpoints<&Desk::ask, &Desk::settle, &Desk::ask_thread, &Desk::drop,
                               &Desk::fail_with, &Desk::answer_twice, &Desk::notify>;
+};
+
+/// Owns processes of its own.
+class Nest {
+ public:
+  virtual ~Nest() = default;
+  /// Starts so many; their process numbers. One that dies is replaced if `absorb`, else the nest's
+  /// process gives up with exit code 9 and says why.
+  virtual Result<std::vector<std::int64_t>> hatch(std::uint64_t count, bool absorb) = 0;
+  virtual Result<int> add(std::uint64_t rank, int value) = 0;
+  using endpoints = Endpoints<&Nest::hatch, &Nest::add>;
 };
 
 /// Refuses to be constructed.

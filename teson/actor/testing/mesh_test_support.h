@@ -7,10 +7,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -29,6 +33,12 @@ inline Instant in(Duration delay) {
 }
 inline bool is_alive(pid_t pid) {
   return ::kill(pid, 0) == 0 || errno != ESRCH;
+}
+/// Whoever inherits an orphan may reap it late: a zombie runs no more.
+inline bool runs(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string number, name, state;
+  return (stat >> number >> name >> state) && state != "Z" && state != "X";
 }
 inline bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;

@@ -179,7 +179,7 @@ void kill_parent_and_expect_no_child(bool death_signal, std::string child_mode) 
   const double ms = to_ms(std::chrono::steady_clock::now() - begin);
   std::printf("children gone %.1f ms after their parent (%s)\n", ms,
               death_signal ? "death signal" : "by themselves");
-  EXPECT_LT(ms, 1000);
+  EXPECT_LT(ms, 2000) << "the orphan's grace is 200 ms; thread sanitizer sleeps a second at exit";
 }
 
 TEST(Orphans, are_killed_with_their_parent) {

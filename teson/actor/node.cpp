@@ -58,32 +58,34 @@ Node::~Node() {
 
 void Node::add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
                      std::shared_ptr<CallCount> unanswered) {
+  auto route = std::make_shared<const Route>(
+      Route{std::move(channel), std::move(where), std::move(unanswered)});
   std::lock_guard lock(mutex_);
-  routes_[proc] = {std::move(channel), std::move(where), std::move(unanswered)};
+  routes_[proc] = std::move(route);
 }
 
 void Node::remove_route(std::uint64_t proc, std::optional<Error> why) {
-  std::shared_ptr<net::Channel> dropped;  // ends after the lock
+  std::shared_ptr<const Route> dropped;  // ends after the lock
   std::lock_guard lock(mutex_);
   if (why) ends_.emplace_back(proc, std::move(*why));
   if (ends_.size() > ends_kept) ends_.pop_front();
   const auto found = routes_.find(proc);
   if (found == routes_.end()) return;
-  dropped = std::move(found->second.channel);
+  dropped = std::move(found->second);
   routes_.erase(found);
 }
 
-Node::Route Node::route(std::uint64_t proc) const {
+std::shared_ptr<const Node::Route> Node::route(std::uint64_t proc) const {
   std::lock_guard lock(mutex_);
   const auto found = routes_.find(proc);
-  return found == routes_.end() ? Route() : found->second;
+  return found == routes_.end() ? nullptr : found->second;
 }
 
 std::string Node::where(std::uint64_t proc) const {
   if (proc == self_) return "this process";
   std::lock_guard lock(mutex_);
   const auto found = routes_.find(proc);
-  return found == routes_.end() ? fmt::format("proc {}", proc) : found->second.where;
+  return found == routes_.end() ? fmt::format("proc {}", proc) : found->second->where;
 }
 
 Error Node::gone(std::uint64_t proc) const {
@@ -98,10 +100,10 @@ Error Node::gone(std::uint64_t proc) const {
 Result<void> Node::send(std::uint64_t proc, std::shared_ptr<const std::string> payload,
                         bool awaited) {
   if (proc != self_) {
-    const Route way = route(proc);
-    if (!way.channel) return fail(gone(proc));
-    auto sent = way.channel->send(static_cast<std::uint16_t>(Kind::call), std::move(payload));
-    if (sent && awaited && way.unanswered) ++*way.unanswered;
+    const auto way = route(proc);
+    if (!way) return fail(gone(proc));
+    auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::call), std::move(payload));
+    if (sent && awaited && way->unanswered) ++*way->unanswered;
     return sent;
   }
   TESON_TRY(const auto header,
@@ -112,9 +114,9 @@ Result<void> Node::send(std::uint64_t proc, std::shared_ptr<const std::string> p
 }
 
 Result<void> Node::send_control(std::uint64_t proc, Kind kind, std::string payload) {
-  const Route way = route(proc);
-  if (!way.channel) return fail(gone(proc));
-  return way.channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
+  const auto way = route(proc);
+  if (!way) return fail(gone(proc));
+  return way->channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
 }
 
 void Node::receive(std::uint64_t from, net::Message message) {
@@ -207,14 +209,9 @@ void Node::receive_spawn(std::uint64_t from, net::Buffer payload) {
     if (call != 0) reply(from, call, std::move(text));
   };
   const auto factory = factory_for(*request);
-  Result<Region> region = Region::make(std::move(request->region));
-  const SpawnPlace place{region ? *region : Region(), rank_};
-  Result<MeshPlace> where = fail(ErrorKind::invalid, "no region");
-  if (region) {
-    where = place.in(*region);
-  } else {
-    where = Failure(std::move(region).error());
-  }
+  auto region = Region::make(std::move(request->region));
+  const SpawnPlace place{region.value_or(Region()), rank_};
+  const auto where = region.and_then([&](const Region& all) { return place.in(all); });
   // What is refused becomes an actor too, one that is dead: calls that follow learn why.
   auto started = start_actor(
       request->actor, request->name, from, place,
@@ -315,15 +312,15 @@ void Node::reply(std::uint64_t proc, std::uint64_t call, std::string text) {
     return;
   }
   const auto shared = std::make_shared<const std::string>(std::move(text));
-  while (const auto channel = route(proc).channel) {
-    const auto sent = channel->send(static_cast<std::uint16_t>(Kind::reply), shared);
+  while (const auto way = route(proc)) {
+    const auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::reply), shared);
     if (sent || sent.error().kind == ErrorKind::disconnected ||
         sent.error().kind == ErrorKind::aborted)
       return;
     if (sent.error().kind != ErrorKind::overloaded)
       return refuse(proc, {.call = call}, sent.error());
     // The caller takes its replies too slowly: its actor waits, not the memory.
-    (void)channel->flush(std::chrono::steady_clock::now() + reply_wait);
+    (void)way->channel->flush(std::chrono::steady_clock::now() + reply_wait);
     std::lock_guard lock(mutex_);
     if (closed_) return;
   }
@@ -346,7 +343,7 @@ void Node::close() {
   actors.clear();
   outlet_->close();
   // The channels go outside the lock: their end waits for the loop, which may be delivering to us.
-  std::unordered_map<std::uint64_t, Route> routes;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes;
   {
     std::lock_guard lock(mutex_);
     routes.swap(routes_);

@@ -122,8 +122,8 @@ class Node {
                            SpawnPlace place, LocalActor::Make make,
                            std::function<void(const Result<void>&)> constructed);
   void reply(std::uint64_t proc, std::uint64_t call, std::string reply);
-  /// Without a channel if there is none.
-  Route route(std::uint64_t proc) const;
+  /// Nothing if there is none.
+  std::shared_ptr<const Route> route(std::uint64_t proc) const;
   std::string where(std::uint64_t proc) const;
   /// Why there is no way to it.
   Error gone(std::uint64_t proc) const;
@@ -136,7 +136,7 @@ class Node {
   const std::shared_ptr<PendingTable> pending_;
 
   mutable std::mutex mutex_;
-  std::unordered_map<std::uint64_t, Route> routes_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes_;
   std::deque<std::pair<std::uint64_t, Error>> ends_;  ///< of procs, the last ones
   std::unordered_map<std::uint64_t, std::unique_ptr<LocalActor>> actors_;
   std::unordered_map<std::uint64_t, Served> served_;

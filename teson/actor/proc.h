@@ -38,8 +38,11 @@ struct AttachOptions {
 /// The child's side of a ProcMesh. In main, before other threads:
 ///
 ///     TESON_TRY(auto proc, actor::Proc::attach());
-///     proc->serve<Worker>([](const actor::ProcContext& context, std::string greeting) { return
-///     std::make_unique<WorkerActor>(…); }); proc->start(); … own work on own threads …
+///     proc->serve<Worker>([](const actor::ProcContext& context, std::string greeting) {
+///       return std::make_unique<WorkerActor>(context.rank, std::move(greeting));
+///     });
+///     proc->start();
+///     …                   // own work on own threads
 ///     proc->wait();       // then leave main
 ///
 /// When the parent is gone, wait() returns and whatever user threads still do is cut off after the

@@ -52,7 +52,7 @@ TEST_F(MeshTest, children_are_cleaned_up_before_their_parent_and_cleanup_runs_on
   {
     auto mesh = start({{"replica", 1}});
     auto nest = mesh.spawn<Nest>("nest").at(0);
-    auto hatched = nest.call_one<&Nest::hatch>(2, true).wait();
+    auto hatched = nest.call_one<&Nest::hatch>(2, Reaction::replace).wait();
     ASSERT_TRUE(hatched) << hatched.error().describe();
     pids = *hatched;
     ASSERT_EQ(nest.call_one<&Nest::add>(0, 2).wait(), 2);

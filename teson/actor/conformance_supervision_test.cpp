@@ -14,7 +14,7 @@ TEST_F(MeshTest, a_grandchild_that_dies_is_absorbed_by_its_owner) {
   auto mesh = start({{"replica", 1}});
   mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
   auto nest = mesh.spawn<Nest>("nest").at(0);
-  const auto pids = nest.call_one<&Nest::hatch>(2, true).wait();
+  const auto pids = nest.call_one<&Nest::hatch>(2, Reaction::replace).wait();
   ASSERT_TRUE(pids) << pids.error().describe();
   ASSERT_EQ(nest.call_one<&Nest::add>(1, 5).wait(), 5);
   ASSERT_EQ(::kill(static_cast<pid_t>(pids->at(1)), SIGKILL), 0);
@@ -34,7 +34,7 @@ TEST_F(MeshTest, what_an_owner_gives_up_climbs_to_the_root_with_the_whole_chain)
   auto mesh = start({{"replica", 1}});
   mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
   auto nest = mesh.spawn<Nest>("nest").at(0);
-  const auto pids = nest.call_one<&Nest::hatch>(2, false).wait();
+  const auto pids = nest.call_one<&Nest::hatch>(2, Reaction::give_up).wait();
   ASSERT_TRUE(pids) << pids.error().describe();
   ASSERT_EQ(nest.call_one<&Nest::add>(1, 5).wait(), 5);
   ASSERT_EQ(::kill(static_cast<pid_t>(pids->at(1)), SIGKILL), 0);
@@ -50,6 +50,22 @@ TEST_F(MeshTest, what_an_owner_gives_up_climbs_to_the_root_with_the_whole_chain)
     ASSERT_LT(std::chrono::steady_clock::now() - begin, 5s) << "its other child must go with it";
     std::this_thread::sleep_for(1ms);
   }
+}
+
+TEST_F(MeshTest, an_owner_that_fails_to_handle_a_failure_tells_of_both) {
+  Exits exits;
+  auto mesh = start({{"replica", 1}});
+  mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
+  auto nest = mesh.spawn<Nest>("nest").at(0);
+  const auto pids = nest.call_one<&Nest::hatch>(1, Reaction::fail).wait();
+  ASSERT_TRUE(pids) << pids.error().describe();
+  ASSERT_EQ(nest.call_one<&Nest::add>(0, 5).wait(), 5);
+  ASSERT_EQ(::kill(static_cast<pid_t>(pids->at(0)), SIGKILL), 0);
+  const auto exit = exits.wait(1)[0];
+  EXPECT_EQ(exit.signal, SIGABRT);
+  const std::string chain = exit.describe("workers");
+  for (const char* part : {"mesh 'workers'", "SIGABRT", "mesh 'nest'", "SIGKILL", "at a loss"})
+    EXPECT_TRUE(contains(chain, part)) << part << " is missing in\n" << chain;
 }
 
 TEST_F(MeshTest, n_dead_ranks_are_told_n_times_each_by_its_rank) {

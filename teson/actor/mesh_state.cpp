@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "teson/actor/behaviour.h"
 #include "teson/base/check.h"
 
 namespace teson::actor::detail {
@@ -75,7 +76,11 @@ void MeshState::tell(const ProcExit& exit) {
       std::lock_guard lock(self->mutex_);
       handler = self->on_failure_;
     }
-    if (handler) handler(exit);
+    if (!handler) return;
+    // An owner that cannot handle a failure fails itself, with the whole chain as its last words.
+    const auto handled = guarded([&] { handler(exit); });
+    TESON_CHECK(handled.has_value(), exit.describe(self->options_.name),
+                handled.error().describe());
   });
 }
 

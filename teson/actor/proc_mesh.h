@@ -78,7 +78,8 @@ class ProcMesh : public Sliceable<ProcMesh, ProcView> {
 
   /// Called for each process that ends without having been asked to, on the System's supervision
   /// thread, which no busy mailbox delays. One that has ended before this call is told too. The
-  /// handler may call replace, kill and anything else of this mesh, except its destructor.
+  /// handler may call replace, kill and anything else of this mesh, except its destructor. One
+  /// that throws ends this process, which tells its own owner of both failures by its last words.
   void on_failure(std::function<void(const ProcExit&)> handler);
 
   /// Sends a signal to one process. `disconnected` if it has ended.

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -155,14 +156,15 @@ class NestActor final : public Nest {
     mesh_.reset();
     std::fprintf(stderr, "the nest is cleaned up\n");
   }
-  Result<std::vector<std::int64_t>> hatch(std::uint64_t count, bool absorb) override {
+  Result<std::vector<std::int64_t>> hatch(std::uint64_t count, Reaction on_death) override {
     TESON_TRY(mesh_, this_host(system_).spawn_procs(
                          {{"egg", count}}, {.name = "nest", .arguments = [](const ProcPlace&) {
                                               return std::vector<std::string>{"serve"};
                                             }}));
     workers_ = mesh_->spawn<Worker>("worker", "");
-    mesh_->on_failure([this, absorb](const ProcExit& exit) {
-      if (absorb && mesh_->replace(exit.rank)) return;
+    mesh_->on_failure([this, on_death](const ProcExit& exit) {
+      if (on_death == Reaction::replace && mesh_->replace(exit.rank)) return;
+      if (on_death == Reaction::fail) throw std::runtime_error("at a loss");
       std::fprintf(stderr, "giving up: %s\n", exit.describe("nest").c_str());
       ::_exit(9);
     });

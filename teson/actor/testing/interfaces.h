@@ -93,13 +93,16 @@ class Desk {
                               &Desk::fail_with, &Desk::answer_twice, &Desk::notify>;
 };
 
+/// What the owner of a process does about its death.
+enum class Reaction : std::uint8_t { replace, give_up, fail };
+
 /// Owns processes of its own.
 class Nest {
  public:
   virtual ~Nest() = default;
-  /// Starts so many; their process numbers. One that dies is replaced if `absorb`, else the nest's
-  /// process gives up with exit code 9 and says why.
-  virtual Result<std::vector<std::int64_t>> hatch(std::uint64_t count, bool absorb) = 0;
+  /// Starts so many; their process numbers. To give up is to leave with exit code 9, saying why; to
+  /// fail is to throw.
+  virtual Result<std::vector<std::int64_t>> hatch(std::uint64_t count, Reaction on_death) = 0;
   virtual Result<int> add(std::uint64_t rank, int value) = 0;
   using endpoints = Endpoints<&Nest::hatch, &Nest::add>;
 };

@@ -72,7 +72,8 @@ def faults_of(path):
             if not (ROOT / name).exists():
                 yield f"{relative}: refers to {name}, which is not there"
     if path.suffix == ".md":
-        for link in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text):
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+        for link in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", prose):
             if not (path.parent / link).exists():
                 yield f"{relative}: links to {link}, which is not there"
 

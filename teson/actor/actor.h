@@ -6,19 +6,21 @@
 #include <utility>
 
 #include "teson/actor/actor_ref.h"
+#include "teson/actor/call.h"
 #include "teson/actor/endpoints.h"
 #include "teson/actor/node.h"
-#include "teson/actor/pending.h"
 #include "teson/base/clock.h"
 
 namespace teson::actor {
 
-/// One actor of type T, wherever it lives, as seen from this process. Copyable; must not outlive the System or Proc that gave it. Threads: any.
-/// Messages of one thread to one actor arrive in the order sent, calls and casts alike.
+/// One actor of type T, wherever it lives, as seen from this process. Copyable; must not outlive
+/// the System or Proc that gave it. Threads: any. Messages of one thread to one actor arrive in the
+/// order sent, calls and casts alike.
 template <typename T>
 class Actor {
  public:
-  Actor(detail::Node& node, ActorRef<T> ref, Duration deadline) : node_(&node), ref_(ref), deadline_(deadline) {}
+  Actor(detail::Node& node, ActorRef<T> ref, Duration deadline)
+      : node_(&node), ref_(ref), deadline_(deadline) {}
 
   ActorRef<T> ref() const { return ref_; }
   /// The same actor, with another deadline for its calls.
@@ -27,12 +29,14 @@ class Actor {
   /// Sends; the reply comes through wait(). Whatever goes wrong, also in sending, is in the reply.
   template <auto Method, typename... Args>
   [[nodiscard]] CallOne<ReplyOf<Method>> call(const Args&... args) const {
-    auto pending = node_->pending().begin({ref_.proc}, std::chrono::steady_clock::now() + deadline_);
-    if (auto sent = send<Method>(pending->id(), args...); !sent) pending->complete_at(0, Failure(std::move(sent).error()));
+    auto pending =
+        node_->pending().begin({ref_.proc}, std::chrono::steady_clock::now() + deadline_);
+    if (auto sent = send<Method>(pending->id(), args...); !sent)
+      pending->complete_at(0, Failure(std::move(sent).error()));
     return CallOne<ReplyOf<Method>>(std::move(pending));
   }
-  /// Sends without a reply. An error means that it was not sent; success does not mean that it was handled. If the handler fails,
-  /// the actor ends and its owner is told.
+  /// Sends without a reply. An error means that it was not sent; success does not mean that it was
+  /// handled. If the handler fails, the actor ends and its owner is told.
   template <auto Method, typename... Args>
   Result<void> cast(const Args&... args) const {
     return send<Method>(0, args...);
@@ -42,8 +46,10 @@ class Actor {
   template <auto Method, typename... Args>
   Result<void> send(std::uint64_t call, const Args&... args) const {
     std::string payload = detail::call_payload(ref_.actor, call, detail::endpoint_id<T, Method>());
-    detail::encode_arguments<typename detail::MethodTraits<decltype(Method)>::Arguments>(payload, args...);
-    return node_->send(ref_.proc, std::make_shared<const std::string>(std::move(payload)));
+    detail::encode_arguments<typename detail::MethodTraits<decltype(Method)>::Arguments>(payload,
+                                                                                         args...);
+    return node_->send(ref_.proc, std::make_shared<const std::string>(std::move(payload)),
+                       call != 0);
   }
 
   detail::Node* node_;

@@ -30,14 +30,16 @@ std::vector<std::string> merged_environment(const std::map<std::string, std::str
     const std::string_view text = *entry;
     if (!changes.contains(std::string(text.substr(0, text.find('='))))) result.emplace_back(text);
   }
-  for (const auto& [name, value] : changes) result.push_back(name + "=" + value);
+  for (const auto& [name, value] : changes)
+    result.push_back(name + "=" + value);
   return result;
 }
 
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> result;
   result.reserve(strings.size() + 1);
-  for (auto& text : strings) result.push_back(text.data());
+  for (auto& text : strings)
+    result.push_back(text.data());
   result.push_back(nullptr);
   return result;
 }
@@ -63,7 +65,8 @@ void plan_attributes(posix_spawnattr_t& attributes) {
   sigset_t none;
   sigfillset(&all);
   sigemptyset(&none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setsigmask(&attributes, &none);
@@ -76,7 +79,8 @@ Result<ChildProcess> ChildProcess::start(const ChildSpec& spec, int socket) {
   if (!spec.log_file.empty()) {
     TESON_TRY(log, open_file(spec.log_file, O_WRONLY | O_CREAT | O_APPEND));
   }
-  // Where a descriptor must land there may already be one of those to be moved: take copies above all places first.
+  // Where a descriptor must land there may already be one of those to be moved: take copies above
+  // all places first.
   const Fd socket_copy(::fcntl(socket, F_DUPFD_CLOEXEC, child_socket_fd + 1));
   if (!socket_copy) return fail_errno("copying a descriptor for a child", errno);
   SpawnPlan plan;
@@ -90,14 +94,16 @@ Result<ChildProcess> ChildProcess::start(const ChildSpec& spec, int socket) {
   }
   posix_spawn_file_actions_adddup2(&plan.actions, socket_copy.get(), child_socket_fd);
   posix_spawn_file_actions_addclosefrom_np(&plan.actions, child_socket_fd + 1);
-  if (!spec.working_folder.empty()) posix_spawn_file_actions_addchdir_np(&plan.actions, spec.working_folder.c_str());
+  if (!spec.working_folder.empty())
+    posix_spawn_file_actions_addchdir_np(&plan.actions, spec.working_folder.c_str());
 
   std::vector<std::string> arguments{spec.program.string()};
   arguments.insert(arguments.end(), spec.arguments.begin(), spec.arguments.end());
   std::vector<std::string> environment = merged_environment(spec.environment);
   ChildProcess child;
-  const int error = ::posix_spawn(&child.pid_, spec.program.c_str(), &plan.actions, &plan.attributes, pointers(arguments).data(),
-                                  pointers(environment).data());
+  const int error =
+      ::posix_spawn(&child.pid_, spec.program.c_str(), &plan.actions, &plan.attributes,
+                    pointers(arguments).data(), pointers(environment).data());
   if (error != 0) return fail_errno(fmt::format("starting '{}'", spec.program.string()), error);
   child.reaped_ = false;
   child.pidfd_ = Fd(::pidfd_open(child.pid_, 0));
@@ -106,7 +112,9 @@ Result<ChildProcess> ChildProcess::start(const ChildSpec& spec, int socket) {
 }
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
-    : pid_(other.pid_), pidfd_(std::move(other.pidfd_)), reaped_(std::exchange(other.reaped_, true)) {}
+    : pid_(other.pid_),
+      pidfd_(std::move(other.pidfd_)),
+      reaped_(std::exchange(other.reaped_, true)) {}
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   if (this != &other) {
@@ -118,7 +126,9 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   return *this;
 }
 
-ChildProcess::~ChildProcess() { end(); }
+ChildProcess::~ChildProcess() {
+  end();
+}
 
 void ChildProcess::end() {
   if (reaped_) return;
@@ -133,7 +143,8 @@ void ChildProcess::end() {
 Result<void> ChildProcess::signal(int number) const {
   if (reaped_) return fail(ErrorKind::disconnected, fmt::format("process {} has ended", pid_));
   if (::pidfd_send_signal(pidfd_.get(), number, nullptr, 0) < 0) {
-    if (errno == ESRCH) return fail(ErrorKind::disconnected, fmt::format("process {} has ended", pid_));
+    if (errno == ESRCH)
+      return fail(ErrorKind::disconnected, fmt::format("process {} has ended", pid_));
     return fail_errno(fmt::format("sending signal {} to process {}", number, pid_), errno);
   }
   return {};
@@ -155,7 +166,8 @@ std::optional<ExitStatus> ChildProcess::reap() {
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG) < 0) return status_gone();
   reaped_ = true;
   if (info.si_code == CLD_EXITED) return ExitStatus{.code = info.si_status};
-  return ExitStatus{.code = -1, .signal = info.si_status, .core_dumped = info.si_code == CLD_DUMPED};
+  return ExitStatus{
+      .code = -1, .signal = info.si_status, .core_dumped = info.si_code == CLD_DUMPED};
 }
 
 }  // namespace teson::actor::detail

@@ -2,10 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -17,39 +13,37 @@
 
 namespace teson::actor {
 
-/// What an actor class offers. The class, usually an interface of pure virtual functions that the implementation derives from, lists its endpoints
-/// once; caller and callee may be two programs that share only this header:
+/// What an actor class offers. The class, usually an interface of pure virtual functions that the
+/// implementation derives from, lists its endpoints once; caller and callee may be two programs
+/// that share only this header:
 ///
 ///     class Worker {
 ///      public:
 ///       virtual ~Worker() = default;
-///       virtual Result<Started> start(const Config& config) = 0;   // an error goes to the caller
+///       virtual Result<Started> start(const Config& config) = 0;  // an error goes to the caller
 ///       virtual int status() = 0;
 ///       virtual void stop_at_boundary() = 0;
-///       using endpoints = actor::Endpoints<&Worker::start, &Worker::status, &Worker::stop_at_boundary>;
-///       using arguments = std::tuple<std::string>;                 // of spawn; may be left out
+///       virtual void evaluate(int step, actor::Port<double> loss) = 0;  // answers later: port.h
+///       using endpoints = actor::Endpoints<&Worker::start, &Worker::status,
+///                                          &Worker::stop_at_boundary, &Worker::evaluate>;
+///       using arguments = std::tuple<std::string>;  // of spawn; may be left out
 ///     };
 ///
-/// Arguments and replies are any types that net/codec.h takes, by value or const reference. A std::span<const std::byte> or std::string_view argument
-/// points into the message and is valid while the handler runs.
+/// Arguments and replies are any types that net/codec.h takes, by value or const reference. A
+/// std::span<const std::byte> or std::string_view argument points into the message and is valid
+/// while the handler runs.
+///
+/// An error of a handler, returned or thrown, goes to the caller, and the actor lives on. Where
+/// nobody waits for it (a cast), or where the handler has given its reply into the hands of others
+/// (a port), the actor ends, and its owner is told.
 template <auto... Methods>
 struct Endpoints {};
 
-namespace detail {
+/// The last parameter of an endpoint that answers later (port.h).
+template <typename R>
+class Port;
 
-template <typename Method>
-struct MethodTraits;
-template <typename C, typename R, typename... A>
-struct MethodTraits<R (C::*)(A...)> {
-  using Return = R;
-  using Arguments = std::tuple<std::remove_cvref_t<A>...>;
-};
-template <typename C, typename R, typename... A>
-struct MethodTraits<R (C::*)(A...) const> : MethodTraits<R (C::*)(A...)> {};
-template <typename C, typename R, typename... A>
-struct MethodTraits<R (C::*)(A...) noexcept> : MethodTraits<R (C::*)(A...)> {};
-template <typename C, typename R, typename... A>
-struct MethodTraits<R (C::*)(A...) const noexcept> : MethodTraits<R (C::*)(A...)> {};
+namespace detail {
 
 template <typename R>
 struct Plain {
@@ -59,6 +53,53 @@ template <typename R>
 struct Plain<Result<R>> {
   using type = R;
 };
+
+template <typename T>
+struct PortOf;
+template <typename R>
+struct PortOf<Port<R>> {
+  using Value = R;
+};
+template <typename T>
+concept IsPort = requires { typename PortOf<std::remove_cvref_t<T>>::Value; };
+template <typename... A>
+inline constexpr bool ends_with_port = (false, ..., IsPort<A>);
+
+template <typename Tuple, typename = std::make_index_sequence<std::tuple_size_v<Tuple> - 1>>
+struct WithoutLast;
+template <typename... A, std::size_t... I>
+struct WithoutLast<std::tuple<A...>, std::index_sequence<I...>> {
+  using Last = std::tuple_element_t<sizeof...(A) - 1, std::tuple<A...>>;
+  using type = std::tuple<std::tuple_element_t<I, std::tuple<A...>>...>;
+};
+
+/// What a member function takes and yields as an endpoint.
+template <typename R, typename... A>
+struct Signature {
+  using Arguments = std::tuple<std::remove_cvref_t<A>...>;
+  using Reply = typename Plain<R>::type;
+  static constexpr bool answers_later = false;
+};
+template <typename R, typename... A>
+  requires ends_with_port<A...>
+struct Signature<R, A...> {
+  static_assert(std::is_void_v<R>, "an endpoint with a port answers through it and returns void");
+  using Split = WithoutLast<std::tuple<std::remove_cvref_t<A>...>>;
+  using Arguments = typename Split::type;
+  using Reply = typename PortOf<typename Split::Last>::Value;
+  static constexpr bool answers_later = true;
+};
+
+template <typename Method>
+struct MethodTraits;
+template <typename C, typename R, typename... A>
+struct MethodTraits<R (C::*)(A...)> : Signature<R, A...> {};
+template <typename C, typename R, typename... A>
+struct MethodTraits<R (C::*)(A...) const> : Signature<R, A...> {};
+template <typename C, typename R, typename... A>
+struct MethodTraits<R (C::*)(A...) noexcept> : Signature<R, A...> {};
+template <typename C, typename R, typename... A>
+struct MethodTraits<R (C::*)(A...) const noexcept> : Signature<R, A...> {};
 
 template <typename T>
 struct SpawnArguments {
@@ -72,7 +113,8 @@ struct SpawnArguments<T> {
 
 constexpr std::uint64_t hash_text(std::string_view text) {
   std::uint64_t hash = 0xCBF29CE484222325ULL;  // FNV-1a
-  for (const char c : text) hash = (hash ^ static_cast<std::uint8_t>(c)) * 0x100000001B3ULL;
+  for (const char c : text)
+    hash = (hash ^ static_cast<std::uint8_t>(c)) * 0x100000001B3ULL;
   return hash;
 }
 
@@ -108,7 +150,8 @@ struct EndpointList<Endpoints<Methods...>> {
   template <auto Method>
   static constexpr std::size_t index() {
     std::size_t at = 0;
-    const bool found = ((std::is_same_v<Constant<Methods>, Constant<Method>> || (++at, false)) || ...);
+    const bool found =
+        ((std::is_same_v<Constant<Methods>, Constant<Method>> || (++at, false)) || ...);
     return found ? at : count;
   }
   template <typename T>
@@ -116,9 +159,10 @@ struct EndpointList<Endpoints<Methods...>> {
     std::uint64_t hash = hash_text(class_name<T>());
     hash = net::detail::fold(hash, net::schema_hash<typename SpawnArguments<T>::type>());
     ((hash = net::detail::fold(
-          net::detail::fold(net::detail::fold(hash, hash_text(method_name<Methods>())),
-                            net::schema_hash<typename MethodTraits<decltype(Methods)>::Arguments>()),
-          net::schema_hash<typename Plain<typename MethodTraits<decltype(Methods)>::Return>::type>())),
+          net::detail::fold(
+              net::detail::fold(hash, hash_text(method_name<Methods>())),
+              net::schema_hash<typename MethodTraits<decltype(Methods)>::Arguments>()),
+          net::schema_hash<typename MethodTraits<decltype(Methods)>::Reply>())),
      ...);
     return hash;
   }
@@ -126,12 +170,13 @@ struct EndpointList<Endpoints<Methods...>> {
 
 }  // namespace detail
 
-/// What `mesh.call<Method>` yields for each rank: R for an endpoint that returns R or Result<R>.
+/// What a call of an endpoint yields: R for one that returns R or Result<R>, or ends in a Port<R>.
 template <auto Method>
-using ReplyOf = typename detail::Plain<typename detail::MethodTraits<decltype(Method)>::Return>::type;
+using ReplyOf = typename detail::MethodTraits<decltype(Method)>::Reply;
 
-/// One hash over the names, arguments and replies of all endpoints of T, and its spawn arguments. Every message to an actor carries it: a program built
-/// from another version of the interface is refused with both hashes named, never half understood.
+/// One hash over the names, arguments and replies of all endpoints of T, and its spawn arguments.
+/// Every message to an actor carries it: a program built from another version of the interface is
+/// refused with both hashes named, never half understood.
 template <typename T>
 constexpr std::uint64_t interface_hash() {
   return detail::EndpointList<typename T::endpoints>::template hash<T>();
@@ -147,17 +192,24 @@ struct EndpointId {
 template <typename T, auto Method>
 constexpr EndpointId endpoint_id() {
   constexpr std::size_t index = EndpointList<typename T::endpoints>::template index<Method>();
-  static_assert(index < EndpointList<typename T::endpoints>::count, "this member function is not in the class's list of endpoints");
-  return {interface_hash<T>(), static_cast<std::uint32_t>(index)};
+  static_assert(index < EndpointList<typename T::endpoints>::count,
+                "this member function is not in the class's list of endpoints");
+  // A constant, or it would be computed at each call.
+  constexpr std::uint64_t hash = interface_hash<T>();
+  return {hash, static_cast<std::uint32_t>(index)};
 }
 
-/// The bytes of an argument list, each argument converted to its parameter's type as in an ordinary call.
+/// The bytes of an argument list, each argument converted to its parameter's type as in an ordinary
+/// call.
 template <typename Parameters, typename... Args>
 void encode_arguments(std::string& out, const Args&... args) {
-  static_assert(std::tuple_size_v<Parameters> == sizeof...(Args), "wrong number of arguments for this endpoint");
+  static_assert(std::tuple_size_v<Parameters> == sizeof...(Args),
+                "wrong number of arguments for this endpoint");
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    [[maybe_unused]] const auto one = [&]<typename Parameter, typename Arg>(std::type_identity<Parameter>, const Arg& arg) {
-      static_assert(std::is_convertible_v<const Arg&, Parameter>, "an argument does not convert to its parameter");
+    [[maybe_unused]] const auto one = [&]<typename Parameter, typename Arg>(
+                                          std::type_identity<Parameter>, const Arg& arg) {
+      static_assert(std::is_convertible_v<const Arg&, Parameter>,
+                    "an argument does not convert to its parameter");
       if constexpr (std::is_same_v<Arg, Parameter>) {
         net::encode_to(out, arg);
       } else {
@@ -167,73 +219,6 @@ void encode_arguments(std::string& out, const Args&... args) {
     (one(std::type_identity<std::tuple_element_t<I, Parameters>>{}, args), ...);
   }(std::index_sequence_for<Args...>{});
 }
-
-/// An actor's handlers without its type.
-class Behaviour {
- public:
-  virtual ~Behaviour() = default;
-  virtual std::uint64_t interface() const = 0;
-  /// Runs the endpoint and appends the encoded Result of its reply to `reply`. Returns the error, if it ended in one.
-  virtual std::optional<Error> handle(std::uint32_t endpoint, std::span<const std::byte> arguments, std::string& reply) = 0;
-};
-
-template <typename F>
-auto guarded(F&& function) -> Result<typename Plain<std::invoke_result_t<F>>::type> {
-  try {
-    if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
-      function();
-      return {};
-    } else {
-      return function();
-    }
-  } catch (const std::exception& exception) {
-    return fail(ErrorKind::failed, std::string("it threw: ") + exception.what());
-  } catch (...) {
-    return fail(ErrorKind::failed, "it threw something that is not a std::exception");
-  }
-}
-
-template <typename T, auto Method>
-std::optional<Error> invoke(T& actor, std::span<const std::byte> bytes, std::string& reply) {
-  using Traits = MethodTraits<decltype(Method)>;
-  auto arguments = net::decode<typename Traits::Arguments>(bytes);
-  Result<ReplyOf<Method>> result = [&]() -> Result<ReplyOf<Method>> {
-    if (!arguments) return Failure(std::move(arguments).error());
-    return guarded([&] {
-      return std::apply([&](auto&... args) { return (actor.*Method)(std::move(args)...); }, *arguments);
-    });
-  }();
-  net::encode_to(reply, result);
-  if (result) return std::nullopt;
-  return std::move(result).error();
-}
-
-template <typename T, typename List>
-struct Table;
-template <typename T, auto... Methods>
-struct Table<T, Endpoints<Methods...>> {
-  using Entry = std::optional<Error> (*)(T&, std::span<const std::byte>, std::string&);
-  static constexpr Entry entries[] = {&invoke<T, Methods>...};
-};
-
-template <typename T>
-class TypedBehaviour final : public Behaviour {
- public:
-  explicit TypedBehaviour(std::unique_ptr<T> actor) : actor_(std::move(actor)) {}
-  std::uint64_t interface() const override { return interface_hash<T>(); }
-  std::optional<Error> handle(std::uint32_t endpoint, std::span<const std::byte> arguments, std::string& reply) override {
-    using List = EndpointList<typename T::endpoints>;
-    if (endpoint >= List::count) {
-      Error error{ErrorKind::invalid, "expected an endpoint of " + std::string(class_name<T>()) + ", found number " + std::to_string(endpoint)};
-      net::encode_to(reply, Result<void>(Failure(error)));
-      return error;
-    }
-    return Table<T, typename T::endpoints>::entries[endpoint](*actor_, arguments, reply);
-  }
-
- private:
-  std::unique_ptr<T> actor_;
-};
 
 }  // namespace detail
 }  // namespace teson::actor

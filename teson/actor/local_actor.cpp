@@ -1,17 +1,17 @@
 #include "teson/actor/local_actor.h"
 
-#include <pthread.h>
-
 #include <utility>
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include "teson/actor/wire.h"
 
 namespace teson::actor::detail {
 
-LocalActor::LocalActor(std::string name, MailboxLimits limits, Make make, Hooks hooks)
-    : name_(std::move(name)), limits_(limits), hooks_(std::move(hooks)) {
+LocalActor::LocalActor(std::string name, SpawnPlace place, MailboxLimits limits, Make make,
+                       Hooks hooks)
+    : name_(std::move(name)), place_(std::move(place)), limits_(limits), hooks_(std::move(hooks)) {
   thread_ = std::thread([this, make = std::move(make)] { run(make); });
 }
 
@@ -28,10 +28,13 @@ Result<void> LocalActor::push(Envelope envelope) {
   {
     std::lock_guard lock(mutex_);
     const std::size_t size = envelope.buffer.size();
-    if (!mailbox_.empty() && (mailbox_.size() >= limits_.messages_max || mailbox_bytes_ + size > limits_.bytes_max)) {
+    if (!mailbox_.empty() &&
+        (mailbox_.size() >= limits_.messages_max || mailbox_bytes_ + size > limits_.bytes_max)) {
       return fail(ErrorKind::overloaded,
-                  fmt::format("the mailbox of actor '{}' is full: {} messages, {} bytes (at most {} and {}); try later", name_,
-                              mailbox_.size(), mailbox_bytes_, limits_.messages_max, limits_.bytes_max));
+                  fmt::format("the mailbox of actor '{}' is full: {} messages, {} bytes (at most "
+                              "{} and {}); try later",
+                              name_, mailbox_.size(), mailbox_bytes_, limits_.messages_max,
+                              limits_.bytes_max));
     }
     mailbox_bytes_ += size;
     mailbox_.push_back(std::move(envelope));
@@ -55,39 +58,61 @@ void LocalActor::run(const Make& make) {
   while (true) {
     std::unique_lock lock(mutex_);
     arrived_.wait(lock, [&] { return stopping_ || !mailbox_.empty(); });
-    if (stopping_) return;
-    Envelope envelope = std::move(mailbox_.front());
+    if (stopping_) break;
+    const Envelope envelope = std::move(mailbox_.front());
     mailbox_.pop_front();
     mailbox_bytes_ -= envelope.buffer.size();
     lock.unlock();
-    handle(std::move(envelope), behaviour.get());
+    handle(envelope, behaviour.get());
+    if (!dead_ || !behaviour) continue;
     // A dead actor's state goes at once, its address stays to say why.
-    if (dead_) behaviour.reset();
+    const Error why = ended();
+    const HandlerFrame frame(why);
+    behaviour.reset();
   }
+  const Error why{ErrorKind::aborted, fmt::format("actor '{}' was stopped", name_)};
+  const HandlerFrame frame(why);
+  behaviour.reset();
 }
 
-void LocalActor::handle(Envelope envelope, Behaviour* behaviour) {
-  std::string reply(reply_header_bytes, '\0');
-  std::optional<Error> error;
-  if (dead_) {
-    error = Error{ErrorKind::disconnected, fmt::format("actor '{}' has ended: {}", name_, dead_->describe())};
-    net::encode_to(reply, Result<void>(Failure(*error)));
-  } else if (envelope.endpoint.interface != behaviour->interface()) {
-    error = interface_mismatch(name_, behaviour->interface(), envelope.endpoint.interface);
-    net::encode_to(reply, Result<void>(Failure(*error)));
-  } else {
-    error = behaviour->handle(envelope.endpoint.index, envelope.buffer.bytes().subspan(envelope.arguments_from), reply);
+void LocalActor::handle(const Envelope& envelope, Behaviour* behaviour) {
+  if (dead_) return refuse(envelope, ended());
+  if (envelope.endpoint.interface != behaviour->interface()) {
+    return refuse(envelope,
+                  interface_mismatch(name_, behaviour->interface(), envelope.endpoint.interface));
   }
-  if (envelope.call != 0) {
-    hooks_.reply(envelope.from, envelope.call, std::move(reply));
-  } else if (error && !dead_) {
-    die(*error);
+  const bool waiting = envelope.call != 0;
+  const HandlerFrame frame(hooks_.outlet, place_, envelope);
+  std::string reply = ReplyPath::begin_reply();
+  const Handled handled = behaviour->handle(envelope.endpoint.index, envelope.arguments(), reply);
+  switch (handled.reply) {
+    case Handled::Reply::refused:
+      return refuse(envelope, *handled.error);
+    case Handled::Reply::written:
+      if (waiting) return hooks_.reply(envelope.from, envelope.call, std::move(reply));
+      break;
+    case Handled::Reply::later:
+      if (waiting && frame.port_dropped()) refuse(envelope, handled.error.value_or(unanswered()));
+      break;
   }
+  if (handled.error) die(*handled.error);
+}
+
+void LocalActor::refuse(const Envelope& envelope, const Error& error) {
+  if (envelope.call == 0) return hooks_.undelivered(envelope.from, error);
+  std::string reply = ReplyPath::begin_reply();
+  net::encode_to(reply, Result<void>(Failure(error)));
+  hooks_.reply(envelope.from, envelope.call, std::move(reply));
 }
 
 void LocalActor::die(const Error& error) {
   dead_ = error;
   hooks_.failed(error);
+}
+
+Error LocalActor::ended() const {
+  return {ErrorKind::disconnected,
+          fmt::format("actor '{}' has ended: {}", name_, dead_->describe())};
 }
 
 }  // namespace teson::actor::detail

@@ -11,7 +11,9 @@
 #include <string>
 #include <thread>
 
+#include "teson/actor/behaviour.h"
 #include "teson/actor/endpoints.h"
+#include "teson/actor/handler_frame.h"
 #include "teson/base/error.h"
 #include "teson/net/channel.h"
 
@@ -25,31 +27,27 @@ struct MailboxLimits {
 
 namespace detail {
 
-/// A call or cast on its way to an actor of this process.
-struct Envelope {
-  std::uint64_t from = 0;  ///< proc
-  std::uint64_t call = 0;  ///< 0: a cast
-  EndpointId endpoint;
-  net::Buffer buffer;
-  std::size_t arguments_from = 0;
-};
-
-/// An actor of this process: its handlers run one at a time, in the order of arrival, on a thread of its own. A handler that fails
-/// with somebody waiting for the reply fails that call; without, the actor ends: from then on calls get its error.
+/// An actor of this process: its handlers run one at a time, in the order of arrival, on a thread
+/// of its own. A handler that fails with somebody waiting for the reply fails that call; without,
+/// or if its reply was a port's, the actor ends: from then on calls get its error.
 class LocalActor {
  public:
   struct Hooks {
     /// The Result of a call, encoded behind reply_header_bytes of room.
     std::function<void(std::uint64_t proc, std::uint64_t call, std::string reply)> reply;
+    /// A cast from `proc` that no handler takes.
+    std::function<void(std::uint64_t proc, const Error&)> undelivered;
     /// The construction has ended.
     std::function<void(const Result<void>&)> constructed;
-    /// A handler without anybody waiting has failed, or the construction.
+    /// The actor has ended: a handler without anybody waiting has failed, or the construction.
     std::function<void(const Error&)> failed;
+    /// For replies that come later.
+    std::shared_ptr<ReplyOutlet> outlet;
   };
   using Make = std::function<Result<std::unique_ptr<Behaviour>>()>;
 
   /// `make` runs on the actor's thread, before any handler.
-  LocalActor(std::string name, MailboxLimits limits, Make make, Hooks hooks);
+  LocalActor(std::string name, SpawnPlace place, MailboxLimits limits, Make make, Hooks hooks);
   /// Drops what was not yet begun, waits for the handler that runs.
   ~LocalActor();
 
@@ -59,10 +57,13 @@ class LocalActor {
 
  private:
   void run(const Make& make);
-  void handle(Envelope envelope, Behaviour* behaviour);
+  void handle(const Envelope& envelope, Behaviour* behaviour);
+  void refuse(const Envelope& envelope, const Error& error);
   void die(const Error& error);
+  Error ended() const;
 
   const std::string name_;
+  const SpawnPlace place_;
   const MailboxLimits limits_;
   const Hooks hooks_;
   std::mutex mutex_;

@@ -1,10 +1,12 @@
 #include "teson/actor/mesh_state.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "teson/actor/behaviour.h"
 #include "teson/base/check.h"
 
 namespace teson::actor::detail {
@@ -14,7 +16,9 @@ MeshState::MeshState(Runtime& runtime, Shape shape, ProcOptions options)
   ++runtime_.meshes;
 }
 
-MeshState::~MeshState() { TESON_CHECK(stopped_); }
+MeshState::~MeshState() {
+  TESON_CHECK(stopped_);
+}
 
 Result<void> MeshState::start_all() {
   for (std::size_t rank = 0; rank < shape_.ranks(); ++rank) {
@@ -33,7 +37,8 @@ Result<std::shared_ptr<RemoteProc>> MeshState::start(std::size_t rank, std::uint
                   .dimensions = shape_.dimensions,
                   .mesh = options_.name,
                   .orphan_grace_ns = static_cast<std::uint64_t>(options_.orphan_grace.count())};
-  auto proc = std::make_shared<RemoteProc>(runtime_, options_, ProcPlace{rank, incarnation}, std::move(welcome));
+  auto proc = std::make_shared<RemoteProc>(runtime_, options_, ProcPlace{rank, incarnation},
+                                           std::move(welcome));
   const std::weak_ptr<MeshState> weak = weak_from_this();
   TESON_TRY_VOID(proc->start({.changed =
                                   [weak] {
@@ -71,7 +76,11 @@ void MeshState::tell(const ProcExit& exit) {
       std::lock_guard lock(self->mutex_);
       handler = self->on_failure_;
     }
-    if (handler) handler(exit);
+    if (!handler) return;
+    // An owner that cannot handle a failure fails itself, with the whole chain as its last words.
+    const auto handled = guarded([&] { handler(exit); });
+    TESON_CHECK(handled.has_value(), exit.describe(self->options_.name),
+                handled.error().describe());
   });
 }
 
@@ -79,7 +88,8 @@ void MeshState::on_failure(std::function<void(const ProcExit&)> handler) {
   std::lock_guard lock(mutex_);
   on_failure_ = std::move(handler);
   if (!on_failure_) return;
-  for (const auto& exit : untold_) tell(exit);
+  for (const auto& exit : untold_)
+    tell(exit);
   untold_.clear();
 }
 
@@ -96,16 +106,17 @@ void MeshState::send_recipe(RemoteProc& proc, const Recipe& recipe) {
   (void)proc.send(Kind::spawn, std::make_shared<const std::string>(net::encode(request)));
 }
 
-Targets MeshState::spawn(SpawnRequest request, std::string arguments) {
+Targets MeshState::spawn(SpawnRequest request, std::string arguments, Region region) {
   std::lock_guard lock(mutex_);
-  Targets targets{.mesh = shared_from_this()};
-  for (std::size_t rank = 0; rank < shape_.ranks(); ++rank) targets.ranks.push_back(rank);
+  Targets targets{.mesh = shared_from_this(), .region = std::move(region)};
   if (stopped_) return targets;
   targets.actor = request.actor = runtime_.node.next_actor_id();
   targets.deadline = runtime_.options.call_deadline;
-  recipes_.push_back({std::move(request), std::move(arguments)});
+  request.region = targets.region.layout();
+  recipes_.push_back({std::move(request), std::move(arguments), targets.region});
   // Under the lock, so that nobody can call the actor before it was asked for.
-  for (const auto& proc : procs_) send_recipe(*proc, recipes_.back());
+  for (std::size_t i = 0; i < targets.region.ranks(); ++i)
+    send_recipe(*procs_[targets.region.rank_at(i)], recipes_.back());
   return targets;
 }
 
@@ -123,8 +134,12 @@ Result<void> MeshState::wait_attached(Instant deadline) const {
   });
   if (gone) return Failure(*gone);
   if (!good) {
-    return fail(ErrorKind::timed_out, fmt::format("mesh '{}': {} of {} processes have attached; the others are slow to start or do "
-                                                  "not call Proc::attach", options_.name, attached, procs_.size()));
+    return fail(
+        ErrorKind::timed_out,
+        fmt::format(
+            "mesh '{}': {} of {} processes have attached; the others are slow to start or do "
+            "not call Proc::attach",
+            options_.name, attached, procs_.size()));
   }
   return {};
 }
@@ -132,7 +147,9 @@ Result<void> MeshState::wait_attached(Instant deadline) const {
 Result<void> MeshState::replace(std::size_t rank) {
   std::lock_guard one_at_a_time(replace_mutex_);
   const auto old = proc(rank);
-  const auto aborted = [&] { return fail(ErrorKind::aborted, fmt::format("mesh '{}' has been stopped", options_.name)); };
+  const auto aborted = [&] {
+    return fail(ErrorKind::aborted, fmt::format("mesh '{}' has been stopped", options_.name));
+  };
   {
     std::unique_lock lock(mutex_);
     if (stopped_) return aborted();
@@ -145,24 +162,29 @@ Result<void> MeshState::replace(std::size_t rank) {
   TESON_TRY(auto started, start(rank, old->place().incarnation + 1));
   std::lock_guard lock(mutex_);
   procs_[rank] = started;
-  for (const auto& recipe : recipes_) send_recipe(*started, recipe);
+  for (const auto& recipe : recipes_) {
+    if (recipe.region.contains(rank)) send_recipe(*started, recipe);
+  }
   return {};
 }
 
-void MeshState::replace_after(std::size_t rank, Duration delay, std::function<void(const Result<void>&)> done) {
+void MeshState::replace_after(std::size_t rank, Duration delay,
+                              std::function<void(const Result<void>&)> done) {
   std::lock_guard lock(mutex_);
   TESON_CHECK(rank < procs_.size(), rank, procs_.size());
   if (stopped_) return;
-  delayed_[rank] = runtime_.loop.after(delay, [weak = weak_from_this(), rank, done = std::move(done)] {
-    const auto self = weak.lock();
-    if (!self) return;
-    self->runtime_.supervision.post([weak, rank, done] {
-      if (const auto mesh = weak.lock()) mesh->replace_dead(rank, done);
-    });
-  });
+  delayed_[rank] =
+      runtime_.loop.after(delay, [weak = weak_from_this(), rank, done = std::move(done)] {
+        const auto self = weak.lock();
+        if (!self) return;
+        self->runtime_.supervision.post([weak, rank, done] {
+          if (const auto mesh = weak.lock()) mesh->replace_dead(rank, done);
+        });
+      });
 }
 
-void MeshState::replace_dead(std::size_t rank, const std::function<void(const Result<void>&)>& done) {
+void MeshState::replace_dead(std::size_t rank,
+                             const std::function<void(const Result<void>&)>& done) {
   if (!proc(rank)->exit()) return;
   const auto result = replace(rank);
   {
@@ -186,18 +208,25 @@ void MeshState::stop() {
     delayed.swap(delayed_);
   }
   // A replacement that was on its way is in procs_ afterwards; none will follow.
-  { std::lock_guard wait_for_replace(replace_mutex_); }
+  {
+    std::lock_guard wait_for_replace(replace_mutex_);
+  }
   std::vector<std::shared_ptr<RemoteProc>> procs;
   {
     std::lock_guard lock(mutex_);
     procs = procs_;
   }
-  for (const auto& proc : procs) proc->stop();
+  for (const auto& proc : procs)
+    proc->stop();
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return std::all_of(procs.begin(), procs.end(), [](const auto& proc) { return proc->exit().has_value(); }); });
+    changed_.wait(lock, [&] {
+      return std::all_of(procs.begin(), procs.end(),
+                         [](const auto& proc) { return proc->exit().has_value(); });
+    });
   }
-  for (const auto& proc : procs) proc->release();
+  for (const auto& proc : procs)
+    proc->release();
   on_failure({});
   --runtime_.meshes;
   {
@@ -209,23 +238,56 @@ void MeshState::stop() {
   runtime_.supervision.run([] {});
 }
 
-BegunCall MeshState::begin(const std::vector<std::size_t>& ranks, Duration deadline) const {
+BegunCall MeshState::begin(const Region& region, Duration deadline) const {
   std::lock_guard lock(mutex_);
+  return begin_locked(region, deadline);
+}
+
+BegunCall MeshState::begin_choice(const Region& region, Duration deadline) {
+  std::lock_guard lock(mutex_);
+  const std::size_t rank = least_busy_locked(region);
+  next_choice_ = rank + 1;
+  return begin_locked(*Region::make({.offset = rank}), deadline);
+}
+
+std::size_t MeshState::least_busy_locked(const Region& region) const {
+  // Among equals the first one from whose turn it is.
+  const auto turn = [&](std::size_t rank) {
+    return (rank + procs_.size() - next_choice_) % procs_.size();
+  };
+  const auto busyness = [&](std::size_t rank) {
+    return std::tuple(!procs_[rank]->alive(), procs_[rank]->unanswered(), turn(rank));
+  };
+  std::size_t best = region.rank_at(0);
+  auto least = busyness(best);
+  for (std::size_t i = 1; i < region.ranks(); ++i) {
+    const std::size_t rank = region.rank_at(i);
+    const auto found = busyness(rank);
+    if (found >= least) continue;
+    best = rank;
+    least = found;
+  }
+  return best;
+}
+
+BegunCall MeshState::begin_locked(const Region& region, Duration deadline) const {
   BegunCall begun;
   std::vector<std::uint64_t> ids;
   const Instant until = std::chrono::steady_clock::now() + deadline;
-  for (const std::size_t rank : ranks) {
-    TESON_CHECK(rank < procs_.size(), rank, procs_.size());
-    begun.procs.push_back(procs_[rank]);
-    ids.push_back(procs_[rank]->id());
+  for (std::size_t i = 0; i < region.ranks(); ++i) {
+    begun.procs.push_back(procs_[region.rank_at(i)]);
+    ids.push_back(begun.procs.back()->id());
   }
   if (stopped_) {
     begun.pending = std::make_shared<PendingCall>(0, std::move(ids), until);
-    begun.pending->fail_all({ErrorKind::disconnected, fmt::format("mesh '{}' has been stopped", options_.name)});
+    begun.pending->fail_all(
+        {ErrorKind::disconnected, fmt::format("mesh '{}' has been stopped", options_.name)});
     begun.procs.clear();
-  } else {
-    begun.pending = runtime_.node.pending().begin(std::move(ids), until);
+    return begun;
   }
+  for (const auto& target : begun.procs)
+    target->count_call();
+  begun.pending = runtime_.node.pending().begin(std::move(ids), until);
   return begun;
 }
 
@@ -234,33 +296,45 @@ void BegunCall::send(std::string payload) const {
   for (std::size_t i = 0; i < procs.size(); ++i) {
     auto sent = procs[i]->send(Kind::call, shared);
     if (sent) continue;
+    procs[i]->count_reply();
     if (auto gone = procs[i]->gone()) {
       pending->complete_at(i, Failure(std::move(*gone)));
     } else if (sent.error().kind != ErrorKind::disconnected) {
       pending->complete_at(i, Failure(std::move(sent).error()));
     }
-    // Else it is dying: its end, which is about to be known, completes the slot and says how it died.
+    // Else it is dying: its end, which is about to be known, completes the slot and says how it
+    // died.
   }
 }
 
-Result<void> MeshState::send_cast(const std::vector<std::size_t>& ranks, std::string payload) const {
+Result<void> MeshState::send_cast(const Region& region, std::string payload) const {
   const auto shared = std::make_shared<const std::string>(std::move(payload));
   Result<void> result;
-  for (const std::size_t rank : ranks) {
-    const auto target = proc(rank);
+  for (std::size_t i = 0; i < region.ranks(); ++i) {
+    const auto target = proc(region.rank_at(i));
     auto sent = target->send(Kind::call, shared);
     if (!sent && result) result = fail(target->gone().value_or(sent.error()));
   }
   return result;
 }
 
-BegunCall Targets::begin() const { return mesh->begin(ranks, deadline); }
-Result<void> Targets::send_cast(std::string payload) const { return mesh->send_cast(ranks, std::move(payload)); }
-std::uint64_t Targets::proc_of(std::size_t rank) const { return mesh->proc(rank)->id(); }
-Result<std::vector<std::size_t>> Targets::slice(std::string_view dimension, std::size_t index) const {
-  TESON_TRY(auto all, mesh->shape().slice(dimension, index));
-  std::erase_if(all, [&](std::size_t rank) { return std::find(ranks.begin(), ranks.end(), rank) == ranks.end(); });
-  return all;
+Targets Targets::through(Region part) const {
+  Targets some = *this;
+  some.slice = net::encode(part.layout());
+  some.region = std::move(part);
+  return some;
+}
+BegunCall Targets::begin() const {
+  return mesh->begin(region, deadline);
+}
+BegunCall Targets::begin_choice() const {
+  return mesh->begin_choice(region, deadline);
+}
+Result<void> Targets::send_cast(std::string payload) const {
+  return mesh->send_cast(region, std::move(payload));
+}
+std::uint64_t Targets::proc_of(std::size_t rank) const {
+  return mesh->proc(region.rank_at(rank))->id();
 }
 
 }  // namespace teson::actor::detail

@@ -15,6 +15,7 @@
 #include "teson/actor/pending.h"
 #include "teson/actor/proc_mesh.h"
 #include "teson/actor/proc_options.h"
+#include "teson/actor/region.h"
 #include "teson/actor/remote_proc.h"
 #include "teson/actor/runtime.h"
 #include "teson/actor/shape.h"
@@ -27,27 +28,33 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
   MeshState(Runtime& runtime, Shape shape, ProcOptions options);
   ~MeshState();
 
-  const Shape& shape() const { return shape_; }
+  const Region& region() const { return region_; }
   Result<void> start_all();
   std::shared_ptr<RemoteProc> proc(std::size_t rank) const;
 
-  Targets spawn(SpawnRequest request, std::string arguments);
+  Targets spawn(SpawnRequest request, std::string arguments, Region region);
   Result<void> wait_attached(Instant deadline) const;
   void on_failure(std::function<void(const ProcExit&)> handler);
   Result<void> replace(std::size_t rank);
-  void replace_after(std::size_t rank, Duration delay, std::function<void(const Result<void>&)> done);
+  void replace_after(std::size_t rank, Duration delay,
+                     std::function<void(const Result<void>&)> done);
   /// Ends all processes; from then on nothing of the runtime is used.
   void stop();
 
-  BegunCall begin(const std::vector<std::size_t>& ranks, Duration deadline) const;
-  Result<void> send_cast(const std::vector<std::size_t>& ranks, std::string payload) const;
+  BegunCall begin(const Region& region, Duration deadline) const;
+  /// To the rank that is alive and has the fewest calls unanswered; to any if none is alive.
+  BegunCall begin_choice(const Region& region, Duration deadline);
+  Result<void> send_cast(const Region& region, std::string payload) const;
 
  private:
   /// What must be spawned again in a replacement.
   struct Recipe {
     SpawnRequest request;
     std::string arguments;
+    Region region;
   };
+  BegunCall begin_locked(const Region& region, Duration deadline) const;
+  std::size_t least_busy_locked(const Region& region) const;
   Result<std::shared_ptr<RemoteProc>> start(std::size_t rank, std::uint64_t incarnation);
   void wake() const;
   void replace_dead(std::size_t rank, const std::function<void(const Result<void>&)>& done);
@@ -57,6 +64,7 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
 
   Runtime& runtime_;
   const Shape shape_;
+  const Region region_{shape_};
   const ProcOptions options_;
 
   mutable std::mutex mutex_;
@@ -66,8 +74,9 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
   std::function<void(const ProcExit&)> on_failure_;
   std::vector<ProcExit> untold_;  ///< failures before there was a handler
   std::map<std::size_t, net::Timer> delayed_;
+  std::size_t next_choice_ = 0;  ///< the rank whose turn it is
   bool stopped_ = false;
-  bool all_ended_ = false;  ///< stop has done its work
+  bool all_ended_ = false;    ///< stop has done its work
   std::mutex replace_mutex_;  ///< one replacement at a time
 };
 

@@ -1,11 +1,4 @@
 // Whole meshes of real processes.
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -17,83 +10,20 @@
 #include <set>
 #include <thread>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "teson/actor/system.h"
-#include "teson/actor/testing/interfaces.h"
+#include "teson/actor/testing/mesh_test_support.h"
 
 namespace teson::actor {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::Broken;
-using testing::Crash;
-using testing::Listener;
-using testing::Worker;
-
-Instant in(Duration delay) { return std::chrono::steady_clock::now() + delay; }
-bool is_alive(pid_t pid) { return ::kill(pid, 0) == 0 || errno != ESRCH; }
-
-/// A system, a folder for logs, and options that start the test's child program.
-class MeshTest : public ::testing::Test {
- protected:
-  MeshTest() {
-    char name[] = "/tmp/teson-actor-XXXXXX";
-    folder_ = ::mkdtemp(name);
-  }
-  ~MeshTest() override { std::filesystem::remove_all(folder_); }
-
-  ProcOptions options(std::string mode = "serve") {
-    return {.name = "workers",
-            .program = TESON_ACTOR_TEST_CHILD,
-            .arguments = [mode](const ProcPlace&) { return std::vector<std::string>{mode}; },
-            .log_file = [folder = folder_](const ProcPlace& place) { return folder / ("rank" + std::to_string(place.rank) + ".log"); },
-            .stop_grace = 5s};
-  }
-  ProcMesh start(const Shape& shape, ProcOptions with) {
-    auto mesh = this_host(system).spawn_procs(shape, std::move(with));
-    if (!mesh) throw std::runtime_error(mesh.error().describe());
-    return std::move(*mesh);
-  }
-  ProcMesh start(const Shape& shape) { return start(shape, options()); }
-
-  std::filesystem::path folder_;
-  System system;
-};
-
-/// Exits as they are told to a handler.
-class Exits {
- public:
-  void add(const ProcExit& exit) {
-    std::lock_guard lock(mutex_);
-    exits_.push_back(exit);
-    changed_.notify_all();
-  }
-  std::vector<ProcExit> wait(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, 10s, [&] { return exits_.size() >= count; }));
-    return exits_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<ProcExit> exits_;
-};
-
-class ListenerActor final : public Listener {
- public:
-  explicit ListenerActor(std::vector<std::vector<int>>& heard, std::atomic<int>& count) : heard_(heard), count_(count) {}
-  void heard(std::uint64_t rank, int value) override {
-    heard_[rank].push_back(value);
-    ++count_;
-  }
-  int twice(int value) override { return 2 * value; }
-
- private:
-  std::vector<std::vector<int>>& heard_;
-  std::atomic<int>& count_;
-};
+using namespace testing;
 
 TEST_F(MeshTest, calls_every_rank_and_tells_each_its_place) {
   auto mesh = start({{"replica", 2}, {"shard", 2}});
@@ -110,71 +40,12 @@ TEST_F(MeshTest, calls_every_rank_and_tells_each_its_place) {
     EXPECT_EQ(places[rank]->descriptors, 2U) << "its log, twice, and no other file of the parent";
   }
   EXPECT_EQ(workers.at(1).call_one<&Worker::greeting>().wait(), std::string("hello"));
-  const auto second = workers.slice("replica", 1);
+  const auto second = workers.at("replica", 1);
   ASSERT_TRUE(second);
   EXPECT_EQ(second->ranks(), (std::vector<std::size_t>{2, 3}));
   EXPECT_EQ(second->call<&Worker::add>(5).wait().size(), 2U);
   EXPECT_EQ(workers.at(0).call_one<&Worker::add>(1).wait(), 1);
-  EXPECT_EQ(workers.at(2).call_one<&Worker::add>(1).wait(), 6);
-  EXPECT_FALSE(workers.slice("replica", 2));
-  EXPECT_FALSE(workers.slice("colour", 0));
-}
-
-TEST_F(MeshTest, casts_calls_and_slices_arrive_in_the_order_sent) {
-  auto mesh = start({{"replica", 2}});
-  auto workers = mesh.spawn<Worker>("worker", "");
-  std::vector<int> expected;
-  for (int i = 0; i < 300; ++i) {
-    // The children's mailboxes hold 8 messages: the calls between let them catch up.
-    if (i % 3 == 0) {
-      ASSERT_TRUE(workers.cast<&Worker::add>(i));
-    } else if (i % 3 == 1) {
-      ASSERT_TRUE(workers.at(1).cast<&Worker::add>(i));
-    } else {
-      ASSERT_TRUE(workers.at(1).call_one<&Worker::add>(i).wait());
-    }
-    expected.push_back(i);
-  }
-  EXPECT_EQ(workers.at(1).call_one<&Worker::history>().wait(), expected);
-}
-
-TEST_F(MeshTest, an_error_with_a_reply_goes_to_the_caller_and_the_actor_lives) {
-  auto mesh = start({{"replica", 1}});
-  auto worker = mesh.spawn<Worker>("worker", "").at(0);
-  const auto refused = worker.call_one<&Worker::refuse>("no room").wait();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error(), (Error{ErrorKind::overloaded, "no room"}));
-  const auto thrown = worker.call_one<&Worker::throws>().wait();
-  ASSERT_FALSE(thrown);
-  EXPECT_EQ(thrown.error().kind, ErrorKind::failed);
-  EXPECT_NE(thrown.error().message.find("thrown on purpose"), std::string::npos);
-  EXPECT_EQ(worker.call_one<&Worker::add>(2).wait(), 2);
-}
-
-TEST_F(MeshTest, an_error_without_a_reply_ends_the_actor_and_tells_the_owner) {
-  std::promise<ActorFailure> told;
-  System other({.on_actor_failure = [&](const ActorFailure& failure) { told.set_value(failure); }});
-  auto mesh = this_host(other).spawn_procs({{"replica", 1}}, options());
-  ASSERT_TRUE(mesh);
-  auto worker = mesh->spawn<Worker>("worker", "").at(0);
-  ASSERT_TRUE(worker.cast<&Worker::throws>());
-  auto future = told.get_future();
-  ASSERT_EQ(future.wait_for(10s), std::future_status::ready);
-  const auto failure = future.get();
-  EXPECT_EQ(failure.name, "worker");
-  EXPECT_NE(failure.where.find("rank 0"), std::string::npos);
-  const auto after = worker.call_one<&Worker::add>(1).wait();
-  ASSERT_FALSE(after);
-  EXPECT_NE(after.error().message.find("thrown on purpose"), std::string::npos);
-  // The process lives: another actor can be spawned in it.
-  EXPECT_EQ(mesh->spawn<Worker>("again", "").at(0).call_one<&Worker::add>(1).wait(), 1);
-}
-
-TEST_F(MeshTest, an_actor_that_cannot_be_made_says_why) {
-  auto mesh = start({{"replica", 1}});
-  const auto reply = mesh.spawn<Broken>("broken").at(0).call_one<&Broken::anything>().wait();
-  ASSERT_FALSE(reply);
-  EXPECT_NE(reply.error().message.find("broken on purpose"), std::string::npos);
+  EXPECT_EQ(second->at(0).call_one<&Worker::add>(1).wait(), 6);
 }
 
 /// Looks like Worker from outside, with one endpoint of another type.
@@ -198,62 +69,35 @@ TEST_F(MeshTest, refuses_an_interface_of_another_build_and_an_unknown_one) {
   auto mesh = start({{"replica", 1}});
   auto ours = mesh.spawn<Worker>("ours", "");
   ASSERT_TRUE(ours.call<&Worker::add>(1).wait()[0]);
-  const auto stranger = mesh.spawn<other_build::Worker>("worker", "").call<&other_build::Worker::add>(1.0).wait()[0];
+  const auto stranger =
+      mesh.spawn<other_build::Worker>("worker", "").call<&other_build::Worker::add>(1.0).wait()[0];
   ASSERT_FALSE(stranger);
-  EXPECT_NE(stranger.error().message.find("different versions"), std::string::npos) << stranger.error().message;
-  const auto unknown = mesh.spawn<other_build::Unknown>("unknown").call<&other_build::Unknown::anything>().wait()[0];
+  EXPECT_NE(stranger.error().message.find("different versions"), std::string::npos)
+      << stranger.error().message;
+  const auto unknown =
+      mesh.spawn<other_build::Unknown>("unknown").call<&other_build::Unknown::anything>().wait()[0];
   ASSERT_FALSE(unknown);
-  EXPECT_NE(unknown.error().message.find("serve<Unknown>"), std::string::npos) << unknown.error().message;
+  EXPECT_NE(unknown.error().message.find("serve<Unknown>"), std::string::npos)
+      << unknown.error().message;
 }
 
 TEST_F(MeshTest, children_reach_an_actor_of_their_parent) {
   std::vector<std::vector<int>> heard(3);
   std::atomic<int> count{0};
-  const auto listener = system.host<Listener>("listener", std::make_unique<ListenerActor>(heard, count));
+  const auto listener =
+      system.host<Listener>("listener", std::make_unique<ListenerActor>(heard, count));
   auto mesh = start({{"replica", 3}});
   auto workers = mesh.spawn<Worker>("worker", "");
-  for (const auto& done : workers.call<&Worker::tell>(listener, 500).wait()) ASSERT_TRUE(done) << done.error().describe();
-  for (const auto& answer : workers.call<&Worker::ask>(listener, 21).wait()) EXPECT_EQ(answer, 42);
+  for (const auto& done : workers.call<&Worker::tell>(listener, 500).wait())
+    ASSERT_TRUE(done) << done.error().describe();
+  for (const auto& answer : workers.call<&Worker::ask>(listener, 21).wait())
+    EXPECT_EQ(answer, 42);
   EXPECT_EQ(count, 1500) << "the questions came after the casts of the same actor";
-  for (const auto& one : heard) EXPECT_TRUE(std::is_sorted(one.begin(), one.end()));
-  EXPECT_EQ(system.actor(listener).call<&Listener::twice>(4).wait(), 8) << "also from its own process";
+  for (const auto& one : heard)
+    EXPECT_TRUE(std::is_sorted(one.begin(), one.end()));
+  EXPECT_EQ(system.actor(listener).call<&Listener::twice>(4).wait(), 8)
+      << "also from its own process";
   EXPECT_EQ(system.actor(workers.ref(2)).call<&Worker::add>(3).wait(), 3) << "and by reference";
-}
-
-TEST_F(MeshTest, a_crash_completes_what_waits_and_says_how) {
-  const struct {
-    Crash how;
-    int signal;
-    int code;
-    const char* text;
-  } cases[] = {{Crash::kill_self, SIGKILL, -1, "SIGKILL"}, {Crash::segfault, SIGSEGV, -1, "SIGSEGV"}, {Crash::exit_3, 0, 3, "exit code 3"}};
-  for (const auto& one : cases) {
-    auto mesh = start({{"replica", 2}});
-    Exits exits;
-    mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
-    auto workers = mesh.spawn<Worker>("worker", "");
-    ASSERT_TRUE(workers.call<&Worker::add>(1).wait()[1]);
-    auto waiting = workers.call<&Worker::nap>(20);
-    const auto replies = [&] {
-      (void)workers.at(1).cast<&Worker::crash>(one.how);
-      auto pending = workers.within(30s).call<&Worker::add>(1);
-      return pending.wait();
-    }();
-    EXPECT_EQ(replies[0], 2) << "the other rank goes on";
-    ASSERT_FALSE(replies[1]);
-    EXPECT_EQ(replies[1].error().kind, ErrorKind::disconnected);
-    for (const char* part : {"rank 1", one.text, "about to crash"}) {
-      EXPECT_NE(replies[1].error().message.find(part), std::string::npos) << replies[1].error().message;
-    }
-    const auto exit = exits.wait(1)[0];
-    EXPECT_EQ(exit.rank, 1U);
-    EXPECT_EQ(exit.signal, one.signal);
-    EXPECT_EQ(exit.exit_code, one.code);
-    EXPECT_FALSE(exit.expected);
-    const auto later = workers.at(1).call_one<&Worker::add>(1).wait();
-    EXPECT_EQ(later.error().message, replies[1].error().message) << "and so does every later call";
-    EXPECT_FALSE(workers.cast<&Worker::add>(1));
-  }
 }
 
 TEST_F(MeshTest, tells_of_a_kill_in_milliseconds_past_busy_mailboxes) {
@@ -284,7 +128,8 @@ TEST_F(MeshTest, tells_of_a_kill_in_milliseconds_past_busy_mailboxes) {
     ASSERT_TRUE(workers.at(1).call_one<&Worker::add>(1).wait());
   }
   std::sort(latencies.begin(), latencies.end());
-  std::printf("kill to handler: p50 %.2f ms, maximum %.2f ms\n", latencies[latencies.size() / 2], latencies.back());
+  std::printf("kill to handler: p50 %.2f ms, maximum %.2f ms\n", latencies[latencies.size() / 2],
+              latencies.back());
   EXPECT_LT(latencies.back(), 1000);
 }
 
@@ -307,10 +152,10 @@ TEST_F(MeshTest, replaces_a_rank_in_place_with_its_actors) {
 }
 
 TEST_F(MeshTest, a_supervisor_restarts_what_dies) {
+  Exits exits;
   auto mesh = start({{"replica", 2}});
   auto workers = mesh.spawn<Worker>("worker", "");
   ASSERT_TRUE(mesh.wait_attached(in(20s)));
-  Exits exits;
   mesh.on_failure([&](const ProcExit& exit) {
     EXPECT_TRUE(mesh.replace(exit.rank));
     exits.add(exit);
@@ -323,13 +168,14 @@ TEST_F(MeshTest, a_supervisor_restarts_what_dies) {
 }
 
 TEST_F(MeshTest, replaces_later_only_what_is_dead) {
+  Exits exits;
   auto mesh = start({{"replica", 2}});
   auto workers = mesh.spawn<Worker>("worker", "");
   ASSERT_TRUE(mesh.wait_attached(in(20s)));
-  Exits exits;
   std::promise<Result<void>> replaced;
   mesh.on_failure([&](const ProcExit& exit) {
-    mesh.replace_after(exit.rank, 30ms, [&](const Result<void>& result) { replaced.set_value(result); });
+    mesh.replace_after(exit.rank, 30ms,
+                       [&](const Result<void>& result) { replaced.set_value(result); });
     exits.add(exit);
   });
   mesh.replace_after(0, 1ms, [&](const Result<void>&) { ADD_FAILURE() << "rank 0 runs"; });
@@ -344,35 +190,6 @@ TEST_F(MeshTest, replaces_later_only_what_is_dead) {
   EXPECT_EQ(workers.at(1).call_one<&Worker::add>(1).wait(), 1);
   // One that is due later does not hold up the end.
   mesh.replace_after(1, 60s);
-}
-
-TEST_F(MeshTest, stops_asked_children_without_a_signal_and_kills_stubborn_ones) {
-  auto mesh = start({{"replica", 2}});
-  ASSERT_TRUE(mesh.wait_attached(in(20s)));
-  Exits exits;
-  mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
-  mesh.stop();
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    const auto exit = mesh.exit_of(rank);
-    ASSERT_TRUE(exit);
-    EXPECT_EQ(exit->exit_code, 0);
-    EXPECT_TRUE(exit->expected);
-    EXPECT_FALSE(is_alive(exit->pid));
-  }
-  EXPECT_TRUE(exits.wait(0).empty()) << "an expected end is no failure";
-  EXPECT_EQ(mesh.replace(0).error().kind, ErrorKind::aborted);
-
-  auto slow = options("stubborn");
-  slow.stop_grace = 50ms;
-  slow.term_grace = 50ms;
-  auto stubborn = start({{"replica", 1}}, slow);
-  ASSERT_TRUE(stubborn.wait_attached(in(20s)));
-  std::this_thread::sleep_for(20ms);
-  const auto begin = std::chrono::steady_clock::now();
-  stubborn.stop();
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, 100ms);
-  EXPECT_EQ(stubborn.exit_of(0)->signal, SIGKILL);
-  EXPECT_NE(stubborn.exit_of(0)->describe("m").find("had to be killed"), std::string::npos);
 }
 
 TEST_F(MeshTest, calls_to_a_mesh_that_has_gone_are_disconnected) {
@@ -390,6 +207,7 @@ TEST_F(MeshTest, calls_to_a_mesh_that_has_gone_are_disconnected) {
 }
 
 TEST_F(MeshTest, a_process_that_never_attaches_or_leaves_at_once_is_a_failure_that_says_so) {
+  Exits exits;
   auto quick = options("never_attach");
   quick.attach_deadline = 100ms;
   auto silent = start({{"replica", 1}}, quick);
@@ -399,7 +217,6 @@ TEST_F(MeshTest, a_process_that_never_attaches_or_leaves_at_once_is_a_failure_th
   EXPECT_NE(reply.error().message.find("handshake"), std::string::npos) << reply.error().message;
 
   auto leaving = start({{"replica", 1}}, options("leave"));
-  Exits exits;
   leaving.on_failure([&](const ProcExit& exit) { exits.add(exit); });
   const auto exit = exits.wait(1)[0];
   EXPECT_EQ(exit.exit_code, 7);
@@ -425,7 +242,8 @@ TEST_F(MeshTest, a_call_ends_at_its_deadline_and_a_full_mailbox_is_overloaded) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 350ms);
   // The child's mailbox holds 8 messages, and its actor naps.
   std::vector<CallOne<int>> calls;
-  for (int i = 0; i < 20; ++i) calls.push_back(worker.call_one<&Worker::add>(1));
+  for (int i = 0; i < 20; ++i)
+    calls.push_back(worker.call_one<&Worker::add>(1));
   int refused = 0;
   for (auto& call : calls) {
     const auto reply = call.wait();
@@ -440,7 +258,8 @@ TEST_F(MeshTest, carries_64_mebibytes_there_and_back) {
   auto mesh = start({{"replica", 1}});
   auto worker = mesh.spawn<Worker>("worker", "").at(0);
   std::vector<std::byte> bytes(std::size_t{64} << 20);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 2654435761U >> 13);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(i * 2654435761U >> 13);
   ASSERT_TRUE(worker.call_one<&Worker::add>(1).wait());
   const auto begin = std::chrono::steady_clock::now();
   const auto back = worker.call_one<&Worker::echo>(bytes).wait();
@@ -460,50 +279,9 @@ TEST_F(MeshTest, starts_16_processes) {
     pids.insert(reply->pid);
   }
   EXPECT_EQ(pids.size(), 16U);
-  std::printf("16 processes to their first replies: %.0f ms\n", to_ms(std::chrono::steady_clock::now() - begin));
+  std::printf("16 processes to their first replies: %.0f ms\n",
+              to_ms(std::chrono::steady_clock::now() - begin));
 }
-
-/// A parent process that is killed: its children must go.
-void kill_parent_and_expect_no_child(bool death_signal, std::string child_mode) {
-  int out[2];
-  ASSERT_EQ(::pipe2(out, O_CLOEXEC), 0);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-  std::string child = TESON_ACTOR_TEST_CHILD;
-  std::string mode = "parent";
-  std::string flag = death_signal ? "1" : "0";
-  char* arguments[] = {child.data(), mode.data(), child.data(), flag.data(), child_mode.data(), nullptr};
-  pid_t parent = 0;
-  ASSERT_EQ(::posix_spawn(&parent, child.c_str(), &actions, nullptr, arguments, environ), 0);
-  posix_spawn_file_actions_destroy(&actions);
-  ::close(out[1]);
-  FILE* lines = ::fdopen(out[0], "r");
-  int pids[2] = {0, 0};
-  ASSERT_EQ(std::fscanf(lines, "%d %d", &pids[0], &pids[1]), 2);
-  std::fclose(lines);
-  for (const int pid : pids) ASSERT_TRUE(is_alive(pid));
-  const auto begin = std::chrono::steady_clock::now();
-  ::kill(parent, SIGKILL);
-  ::waitpid(parent, nullptr, 0);
-  const auto gone = [](int pid) {
-    // Whoever inherits an orphan may reap it late: a zombie runs no more.
-    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-    std::string number, name, state;
-    return !(stat >> number >> name >> state) || state == "Z" || state == "X";
-  };
-  while (!gone(pids[0]) || !gone(pids[1])) {
-    ASSERT_LT(std::chrono::steady_clock::now() - begin, 5s);
-    std::this_thread::sleep_for(1ms);
-  }
-  const double ms = to_ms(std::chrono::steady_clock::now() - begin);
-  std::printf("children gone %.1f ms after their parent (%s)\n", ms, death_signal ? "death signal" : "by themselves");
-  EXPECT_LT(ms, 1000);
-}
-
-TEST(Orphans, are_killed_with_their_parent) { kill_parent_and_expect_no_child(true, "hang"); }
-TEST(Orphans, end_themselves_where_the_kernel_does_not_do_it_though_their_threads_hang) { kill_parent_and_expect_no_child(false, "hang"); }
-TEST(Orphans, end_themselves_also_before_they_have_started) { kill_parent_and_expect_no_child(false, "attached"); }
 
 }  // namespace
 }  // namespace teson::actor

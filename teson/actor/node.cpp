@@ -14,75 +14,123 @@ namespace {
 
 /// How often an actor that waits to send its reply looks whether the process ends.
 constexpr Duration reply_wait = std::chrono::milliseconds(50);
+/// Procs that have ended and whose end can still be told to those who have a reference.
+constexpr std::size_t ends_kept = 100;
 
 }  // namespace
 
-Error interface_mismatch(const std::string& class_name, std::uint64_t expected, std::uint64_t found) {
-  return {ErrorKind::invalid,
-          fmt::format("interface of {}: expected hash {:016x}, found {:016x}; caller and callee were built from different versions "
-                      "of its header, rebuild both", class_name, expected, found)};
+Error interface_mismatch(const std::string& class_name, std::uint64_t expected,
+                         std::uint64_t found) {
+  return {ErrorKind::invalid, fmt::format("interface of {}: expected hash {:016x}, found {:016x}; "
+                                          "caller and callee were built from different versions "
+                                          "of its header, rebuild both",
+                                          class_name, expected, found)};
 }
 
-std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint) {
-  return net::encode(CallHeader{actor, call, endpoint.interface, endpoint.index});
+std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint,
+                         std::string_view slice) {
+  std::string payload = net::encode(CallHeader{actor, call, endpoint.interface, endpoint.index,
+                                               static_cast<std::uint32_t>(slice.size())});
+  payload += slice;
+  return payload;
 }
 
-Node::Node(std::uint64_t self, std::uint64_t first_actor, MailboxLimits limits, Hooks hooks)
-    : self_(self), limits_(limits), hooks_(std::move(hooks)), next_actor_(first_actor) {}
-Node::~Node() { TESON_CHECK(closed_); }
+void log_undelivered(const UndeliveredCast& lost) {
+  log_warning("actor", "{} could not take a message for actor {}: {}", lost.where, lost.actor,
+              lost.error.describe());
+}
 
-void Node::add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where) {
+Node::Node(std::uint64_t self, std::size_t rank, std::uint64_t first_actor, MailboxLimits limits,
+           Hooks hooks)
+    : self_(self),
+      rank_(rank),
+      limits_(limits),
+      hooks_(std::move(hooks)),
+      outlet_(std::make_shared<ReplyOutlet>(
+          [this](std::uint64_t proc, std::uint64_t call, std::string text) {
+            reply(proc, call, std::move(text));
+          })),
+      pending_(std::make_shared<PendingTable>([this](std::uint64_t proc) { return where(proc); })),
+      next_actor_(first_actor) {}
+Node::~Node() {
+  TESON_CHECK(closed_);
+}
+
+void Node::add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
+                     std::shared_ptr<CallCount> unanswered) {
+  auto route = std::make_shared<const Route>(
+      Route{std::move(channel), std::move(where), std::move(unanswered)});
   std::lock_guard lock(mutex_);
-  routes_[proc] = {std::move(channel), std::move(where)};
+  routes_[proc] = std::move(route);
 }
 
-void Node::remove_route(std::uint64_t proc) {
-  std::shared_ptr<net::Channel> dropped;  // ends after the lock
+void Node::remove_route(std::uint64_t proc, std::optional<Error> why) {
+  std::shared_ptr<const Route> dropped;  // ends after the lock
   std::lock_guard lock(mutex_);
+  if (why) ends_.emplace_back(proc, std::move(*why));
+  if (ends_.size() > ends_kept) ends_.pop_front();
   const auto found = routes_.find(proc);
   if (found == routes_.end()) return;
-  dropped = std::move(found->second.channel);
+  dropped = std::move(found->second);
   routes_.erase(found);
 }
 
-std::shared_ptr<net::Channel> Node::route(std::uint64_t proc) const {
+std::shared_ptr<const Node::Route> Node::route(std::uint64_t proc) const {
   std::lock_guard lock(mutex_);
   const auto found = routes_.find(proc);
-  return found == routes_.end() ? nullptr : found->second.channel;
+  return found == routes_.end() ? nullptr : found->second;
 }
 
 std::string Node::where(std::uint64_t proc) const {
   if (proc == self_) return "this process";
   std::lock_guard lock(mutex_);
   const auto found = routes_.find(proc);
-  return found == routes_.end() ? fmt::format("proc {}", proc) : found->second.where;
+  return found == routes_.end() ? fmt::format("proc {}", proc) : found->second->where;
 }
 
-Result<void> Node::send(std::uint64_t proc, const std::shared_ptr<const std::string>& payload) {
-  if (proc != self_) {
-    const auto channel = route(proc);
-    if (!channel) return fail(ErrorKind::disconnected, fmt::format("proc {} is gone, or not a parent or child of this process", proc));
-    return channel->send(static_cast<std::uint16_t>(Kind::call), payload);
+Error Node::gone(std::uint64_t proc) const {
+  std::lock_guard lock(mutex_);
+  for (const auto& [ended, why] : ends_) {
+    if (ended == proc) return why;
   }
-  TESON_TRY(const auto header, net::decode<CallHeader>(std::string_view(*payload).substr(0, call_header_bytes)));
+  return {ErrorKind::disconnected,
+          fmt::format("proc {} is gone, or not a parent or child of this process", proc)};
+}
+
+Result<void> Node::send(std::uint64_t proc, std::shared_ptr<const std::string> payload,
+                        bool awaited) {
+  if (proc != self_) {
+    const auto way = route(proc);
+    if (!way) return fail(gone(proc));
+    auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::call), std::move(payload));
+    if (sent && awaited && way->unanswered) ++*way->unanswered;
+    return sent;
+  }
+  TESON_TRY(const auto header,
+            net::decode<CallHeader>(std::string_view(*payload).substr(0, call_header_bytes)));
   net::Buffer buffer(payload->size());
   std::memcpy(buffer.bytes().data(), payload->data(), payload->size());
   return deliver(self_, header, std::move(buffer));
 }
 
 Result<void> Node::send_control(std::uint64_t proc, Kind kind, std::string payload) {
-  const auto channel = route(proc);
-  if (!channel) return fail(ErrorKind::disconnected, fmt::format("proc {} is gone", proc));
-  return channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
+  const auto way = route(proc);
+  if (!way) return fail(gone(proc));
+  return way->channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
 }
 
 void Node::receive(std::uint64_t from, net::Message message) {
   switch (static_cast<Kind>(message.kind)) {
-    case Kind::call: return receive_call(from, std::move(message.payload));
-    case Kind::reply: return receive_reply(from, std::move(message.payload));
-    case Kind::spawn: return receive_spawn(from, std::move(message.payload));
-    case Kind::actor_failed: return receive_actor_failed(from, message.payload);
-    case Kind::undelivered: return receive_undelivered(from, message.payload);
+    case Kind::call:
+      return receive_call(from, std::move(message.payload));
+    case Kind::reply:
+      return receive_reply(from, std::move(message.payload));
+    case Kind::spawn:
+      return receive_spawn(from, std::move(message.payload));
+    case Kind::actor_failed:
+      return receive_actor_failed(from, message.payload);
+    case Kind::undelivered:
+      return receive_undelivered(from, message.payload);
     case Kind::stop:
       if (hooks_.stop_asked) hooks_.stop_asked();
       return;
@@ -92,25 +140,36 @@ void Node::receive(std::uint64_t from, net::Message message) {
 
 void Node::receive_call(std::uint64_t from, net::Buffer payload) {
   if (payload.size() < call_header_bytes) {
-    log_warning("actor", "proc {} sent a call of {} bytes, expected at least {}", from, payload.size(), call_header_bytes);
+    log_warning("actor", "proc {} sent a call of {} bytes, expected at least {}", from,
+                payload.size(), call_header_bytes);
     return;
   }
   const auto header = net::decode<CallHeader>(payload.bytes().first(call_header_bytes));
   TESON_CHECK(header.has_value());
-  if (auto delivered = deliver(from, *header, std::move(payload)); !delivered) refuse(from, *header, delivered.error());
+  if (auto delivered = deliver(from, *header, std::move(payload)); !delivered)
+    refuse(from, *header, delivered.error());
 }
 
 Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Buffer buffer) {
+  if (buffer.size() - call_header_bytes < header.slice_bytes) {
+    return fail(ErrorKind::invalid,
+                fmt::format("expected a slice of {} bytes, found {}", header.slice_bytes,
+                            buffer.size() - call_header_bytes));
+  }
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(header.actor);
   if (found == actors_.end()) {
-    return fail(ErrorKind::invalid, fmt::format("proc {} has no actor {}; it was not spawned there, or has been stopped", self_, header.actor));
+    return fail(
+        ErrorKind::invalid,
+        fmt::format("proc {} has no actor {}; it was not spawned there, or has been stopped", self_,
+                    header.actor));
   }
   return found->second->push({.from = from,
                               .call = header.call,
                               .endpoint = {header.interface, header.endpoint},
                               .buffer = std::move(buffer),
-                              .arguments_from = call_header_bytes});
+                              .slice_from = call_header_bytes,
+                              .slice_bytes = header.slice_bytes});
 }
 
 void Node::refuse(std::uint64_t from, const CallHeader& header, const Error& error) {
@@ -120,13 +179,14 @@ void Node::refuse(std::uint64_t from, const CallHeader& header, const Error& err
     std::memcpy(text.data(), &header.call, sizeof(header.call));
     (void)send_control(from, Kind::reply, std::move(text));
   } else {
-    (void)send_control(from, Kind::undelivered, net::encode(Undelivered{header.actor, error}));
+    tell_undelivered(from, header.actor, error);
   }
 }
 
 void Node::receive_reply(std::uint64_t from, net::Buffer payload) {
   if (payload.size() < reply_header_bytes) {
-    log_warning("actor", "proc {} sent a reply of {} bytes, expected at least {}", from, payload.size(), reply_header_bytes);
+    log_warning("actor", "proc {} sent a reply of {} bytes, expected at least {}", from,
+                payload.size(), reply_header_bytes);
     return;
   }
   const auto header = net::decode<ReplyHeader>(payload.bytes().first(reply_header_bytes));
@@ -138,7 +198,8 @@ void Node::receive_spawn(std::uint64_t from, net::Buffer payload) {
   const auto buffer = std::make_shared<net::Buffer>(std::move(payload));
   auto request = net::decode<SpawnRequest>(buffer->bytes());
   if (!request) {
-    log_warning("actor", "proc {} sent a damaged spawn request: {}", from, request.error().describe());
+    log_warning("actor", "proc {} sent a damaged spawn request: {}", from,
+                request.error().describe());
     return;
   }
   const std::uint64_t call = request->call;
@@ -148,12 +209,17 @@ void Node::receive_spawn(std::uint64_t from, net::Buffer payload) {
     if (call != 0) reply(from, call, std::move(text));
   };
   const auto factory = factory_for(*request);
+  auto region = Region::make(std::move(request->region));
+  const SpawnPlace place{region.value_or(Region()), rank_};
+  const auto where = region.and_then([&](const Region& all) { return place.in(all); });
   // What is refused becomes an actor too, one that is dead: calls that follow learn why.
   auto started = start_actor(
-      request->actor, request->name, from,
-      [factory, buffer, arguments = request->arguments]() -> Result<std::unique_ptr<Behaviour>> {
+      request->actor, request->name, from, place,
+      [factory, where, buffer,
+       arguments = request->arguments]() -> Result<std::unique_ptr<Behaviour>> {
         if (!factory) return Failure(factory.error());
-        return (*factory)(arguments);
+        if (!where) return Failure(where.error());
+        return (*factory)(arguments, *where);
       },
       answer);
   if (!started) answer(started);
@@ -163,23 +229,35 @@ Result<Node::Factory> Node::factory_for(const SpawnRequest& request) const {
   std::lock_guard lock(mutex_);
   const auto found = served_.find(request.class_hash);
   if (found == served_.end()) {
-    return fail(ErrorKind::invalid, fmt::format("this program does not serve actors of class {}; name it with serve<{}>() in its main",
-                                                request.class_name, request.class_name));
+    return fail(
+        ErrorKind::invalid,
+        fmt::format(
+            "this program does not serve actors of class {}; name it with serve<{}>() in its main",
+            request.class_name, request.class_name));
   }
   if (found->second.interface != request.interface) {
-    return Failure(interface_mismatch(request.class_name, found->second.interface, request.interface));
+    return Failure(
+        interface_mismatch(request.class_name, found->second.interface, request.interface));
   }
   return found->second.factory;
 }
 
 void Node::receive_actor_failed(std::uint64_t from, const net::Buffer& payload) {
   auto failed = net::decode<ActorFailed>(payload.bytes());
-  if (failed && hooks_.actor_failed) hooks_.actor_failed({from, where(from), failed->actor, failed->name, failed->error});
+  if (failed && hooks_.actor_failed)
+    hooks_.actor_failed({from, where(from), failed->actor, failed->name, failed->error});
 }
 
 void Node::receive_undelivered(std::uint64_t from, const net::Buffer& payload) {
-  if (const auto lost = net::decode<Undelivered>(payload.bytes())) {
-    log_warning("actor", "{} could not take a message for actor {}: {}", where(from), lost->actor, lost->error.describe());
+  auto lost = net::decode<Undelivered>(payload.bytes());
+  if (lost && hooks_.undelivered) hooks_.undelivered({from, where(from), lost->actor, lost->error});
+}
+
+void Node::tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error) {
+  if (from != self_) {
+    (void)send_control(from, Kind::undelivered, net::encode(Undelivered{actor, error}));
+  } else if (hooks_.undelivered) {
+    hooks_.undelivered({self_, where(self_), actor, error});
   }
 }
 
@@ -188,25 +266,36 @@ std::uint64_t Node::next_actor_id() {
   return next_actor_++;
 }
 
-void Node::host(std::uint64_t id, std::string name, LocalActor::Make make, std::function<void(const Result<void>&)> constructed) {
-  const auto started = start_actor(id, std::move(name), self_, std::move(make), std::move(constructed));
+void Node::host(std::uint64_t id, std::string name, LocalActor::Make make,
+                std::function<void(const Result<void>&)> constructed) {
+  const auto started =
+      start_actor(id, std::move(name), self_, {}, std::move(make), std::move(constructed));
   TESON_CHECK(started.has_value(), id);
 }
 
-Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t owner, LocalActor::Make make,
+Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
+                               SpawnPlace place, LocalActor::Make make,
                                std::function<void(const Result<void>&)> constructed) {
   std::lock_guard lock(mutex_);
   if (closed_) return fail(ErrorKind::aborted, "the process is ending");
-  if (actors_.contains(id)) return fail(ErrorKind::invalid, fmt::format("expected a new actor number, found {} in use", id));
+  if (actors_.contains(id))
+    return fail(ErrorKind::invalid,
+                fmt::format("expected a new actor number, found {} in use", id));
   LocalActor::Hooks hooks{
-      .reply = [this](std::uint64_t proc, std::uint64_t call, std::string text) { reply(proc, call, std::move(text)); },
+      .reply = [this](std::uint64_t proc, std::uint64_t call,
+                      std::string text) { reply(proc, call, std::move(text)); },
+      .undelivered = [this, id](std::uint64_t proc,
+                                const Error& error) { tell_undelivered(proc, id, error); },
       .constructed = std::move(constructed),
-      .failed = [this, owner, id, name](const Error& error) { tell_owner(owner, id, name, error); }};
-  actors_.emplace(id, std::make_unique<LocalActor>(name, limits_, std::move(make), std::move(hooks)));
+      .failed = [this, owner, id, name](const Error& error) { tell_owner(owner, id, name, error); },
+      .outlet = outlet_};
+  actors_.emplace(id, std::make_unique<LocalActor>(name, std::move(place), limits_, std::move(make),
+                                                   std::move(hooks)));
   return {};
 }
 
-void Node::tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name, const Error& error) {
+void Node::tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
+                      const Error& error) {
   if (owner == self_) {
     if (hooks_.actor_failed) hooks_.actor_failed({self_, where(self_), actor, name, error});
   } else {
@@ -223,18 +312,22 @@ void Node::reply(std::uint64_t proc, std::uint64_t call, std::string text) {
     return;
   }
   const auto shared = std::make_shared<const std::string>(std::move(text));
-  while (const auto channel = route(proc)) {
-    const auto sent = channel->send(static_cast<std::uint16_t>(Kind::reply), shared);
-    if (sent || sent.error().kind == ErrorKind::disconnected || sent.error().kind == ErrorKind::aborted) return;
-    if (sent.error().kind != ErrorKind::overloaded) return refuse(proc, {.call = call}, sent.error());
+  while (const auto way = route(proc)) {
+    const auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::reply), shared);
+    if (sent || sent.error().kind == ErrorKind::disconnected ||
+        sent.error().kind == ErrorKind::aborted)
+      return;
+    if (sent.error().kind != ErrorKind::overloaded)
+      return refuse(proc, {.call = call}, sent.error());
     // The caller takes its replies too slowly: its actor waits, not the memory.
-    (void)channel->flush(std::chrono::steady_clock::now() + reply_wait);
+    (void)way->channel->flush(std::chrono::steady_clock::now() + reply_wait);
     std::lock_guard lock(mutex_);
     if (closed_) return;
   }
 }
 
-void Node::serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name, Factory factory) {
+void Node::serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name,
+                 Factory factory) {
   std::lock_guard lock(mutex_);
   served_[class_hash] = {interface, std::move(class_name), std::move(factory)};
 }
@@ -248,8 +341,9 @@ void Node::close() {
   }
   pending_->close({ErrorKind::aborted, "the process is ending"});
   actors.clear();
+  outlet_->close();
   // The channels go outside the lock: their end waits for the loop, which may be delivering to us.
-  std::unordered_map<std::uint64_t, Route> routes;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes;
   {
     std::lock_guard lock(mutex_);
     routes.swap(routes_);

@@ -1,73 +1,106 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "teson/actor/endpoints.h"
 #include "teson/actor/local_actor.h"
 #include "teson/actor/pending.h"
+#include "teson/actor/reply_path.h"
 #include "teson/actor/wire.h"
 #include "teson/net/channel.h"
 
 namespace teson::actor {
 
-/// An actor has ended because a handler failed with nobody waiting for the reply, or because it could not be constructed.
+/// An actor has ended because a handler failed with nobody waiting for the reply, or because it
+/// could not be constructed.
 struct ActorFailure {
   std::uint64_t proc = 0;  ///< 0: the process that owns the System
-  std::string where;        ///< "rank 1 of mesh 'workers'", or "this process"
+  std::string where;  ///< "rank 1 (pid 4711, host 'node3') of mesh 'workers'", or "this process"
   std::uint64_t actor = 0;
   std::string name;
   Error error;
 };
 
+/// A cast that no handler has taken: the actor does not exist, has ended or is of another version,
+/// or its mailbox is full.
+struct UndeliveredCast {
+  std::uint64_t proc = 0;  ///< that it was sent to; 0: the process that owns the System
+  std::string where;       ///< as in ActorFailure
+  std::uint64_t actor = 0;
+  Error error;
+};
+
 namespace detail {
 
-/// One process's part in the runtime, the same in parent and child: its actors, the calls it waits for, its channels to other procs. Threads: any,
-/// unless said otherwise.
+/// Calls that went to a proc and have not been answered.
+using CallCount = std::atomic<std::int64_t>;
+
+/// What is done about one where the program has said nothing.
+void log_undelivered(const UndeliveredCast& lost);
+
+/// One process's part in the runtime, the same in parent and child: its actors, the calls it waits
+/// for, its channels to other procs. Threads: any, unless said otherwise.
 class Node {
  public:
   struct Hooks {
     std::function<void(const ActorFailure&)> actor_failed;
+    std::function<void(const UndeliveredCast&)> undelivered;
     std::function<void()> stop_asked;
   };
-  /// `first_actor`: where the numbers of actors that this process starts itself begin; those its parent asks for must not meet them.
-  Node(std::uint64_t self, std::uint64_t first_actor, MailboxLimits limits, Hooks hooks);
+  /// `rank`: of this process in its mesh. `first_actor`: where the numbers of actors that this
+  /// process starts itself begin; those its parent asks for must not meet them.
+  Node(std::uint64_t self, std::size_t rank, std::uint64_t first_actor, MailboxLimits limits,
+       Hooks hooks);
   /// close() has been called.
   ~Node();
 
   std::uint64_t self() const { return self_; }
   PendingTable& pending() { return *pending_; }
 
-  /// `where`: what messages call it.
-  void add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where);
-  void remove_route(std::uint64_t proc);
+  /// `where`: what messages call it. `unanswered`, if there is one, counts the calls that are sent
+  /// by reference; whoever gives it counts the replies.
+  void add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
+                 std::shared_ptr<CallCount> unanswered = {});
+  /// `why`: what later messages to it are told; remembered for the last ends_kept of them.
+  void remove_route(std::uint64_t proc, std::optional<Error> why = {});
   /// Loop's thread: a message from another proc.
   void receive(std::uint64_t from, net::Message message);
 
-  /// Sends one call (call != 0) or cast to an actor. Errors: `disconnected` without a route, or as of Channel::send; for an actor of this process
-  /// `overloaded`, or `invalid` if there is none.
-  Result<void> send(std::uint64_t proc, const std::shared_ptr<const std::string>& payload);
+  /// Sends one call or cast to an actor. Errors: `disconnected` without a route, or as of
+  /// Channel::send; for an actor of this process `overloaded`, or `invalid` if there is none.
+  Result<void> send(std::uint64_t proc, std::shared_ptr<const std::string> payload, bool awaited);
   Result<void> send_control(std::uint64_t proc, Kind kind, std::string payload);
 
   std::uint64_t next_actor_id();
-  void host(std::uint64_t id, std::string name, LocalActor::Make make, std::function<void(const Result<void>&)> constructed);
+  void host(std::uint64_t id, std::string name, LocalActor::Make make,
+            std::function<void(const Result<void>&)> constructed);
 
   /// How to make the actors of a class that a parent may ask for.
-  using Factory = std::function<Result<std::unique_ptr<Behaviour>>(std::span<const std::byte> arguments)>;
-  void serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name, Factory factory);
+  using Factory = std::function<Result<std::unique_ptr<Behaviour>>(
+      std::span<const std::byte> arguments, const MeshPlace& place)>;
+  void serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name,
+             Factory factory);
 
-  /// Ends the actors (waiting for running handlers) and fails what waits. Idempotent. Not from an actor's or the loop's thread.
+  /// Ends the actors (waiting for running handlers) and fails what waits. Idempotent. Not from an
+  /// actor's or the loop's thread.
   void close();
 
  private:
   struct Route {
     std::shared_ptr<net::Channel> channel;
     std::string where;
+    std::shared_ptr<CallCount> unanswered;
   };
   struct Served {
     std::uint64_t interface;
@@ -82,28 +115,39 @@ class Node {
   void receive_actor_failed(std::uint64_t from, const net::Buffer& payload);
   void receive_undelivered(std::uint64_t from, const net::Buffer& payload);
   void refuse(std::uint64_t from, const CallHeader& header, const Error& error);
-  void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name, const Error& error);
-  Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner, LocalActor::Make make,
+  void tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error);
+  void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
+                  const Error& error);
+  Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
+                           SpawnPlace place, LocalActor::Make make,
                            std::function<void(const Result<void>&)> constructed);
   void reply(std::uint64_t proc, std::uint64_t call, std::string reply);
-  std::shared_ptr<net::Channel> route(std::uint64_t proc) const;
+  /// Nothing if there is none.
+  std::shared_ptr<const Route> route(std::uint64_t proc) const;
   std::string where(std::uint64_t proc) const;
+  /// Why there is no way to it.
+  Error gone(std::uint64_t proc) const;
 
   const std::uint64_t self_;
+  const std::size_t rank_;
   const MailboxLimits limits_;
   const Hooks hooks_;
-  const std::shared_ptr<PendingTable> pending_ = std::make_shared<PendingTable>();
+  const std::shared_ptr<ReplyOutlet> outlet_;
+  const std::shared_ptr<PendingTable> pending_;
 
   mutable std::mutex mutex_;
-  std::unordered_map<std::uint64_t, Route> routes_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes_;
+  std::deque<std::pair<std::uint64_t, Error>> ends_;  ///< of procs, the last ones
   std::unordered_map<std::uint64_t, std::unique_ptr<LocalActor>> actors_;
   std::unordered_map<std::uint64_t, Served> served_;
   std::uint64_t next_actor_;
   bool closed_ = false;
 };
 
-/// The payload of a call or cast; the arguments follow.
-std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint);
+/// The payload of a call or cast to a slice (an encoded RegionLayout; empty: all that was spawned);
+/// the arguments follow.
+std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint,
+                         std::string_view slice = {});
 
 }  // namespace detail
 }  // namespace teson::actor

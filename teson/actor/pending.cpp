@@ -3,49 +3,89 @@
 #include <algorithm>
 #include <utility>
 
-#include "teson/base/check.h"
-
 namespace teson::actor::detail {
 
-PendingCall::PendingCall(std::uint64_t id, std::vector<std::uint64_t> procs, Instant deadline)
-    : id_(id), deadline_(deadline), open_(procs.size()) {
+PendingCall::PendingCall(std::uint64_t id, std::vector<std::uint64_t> procs, Instant deadline,
+                         std::weak_ptr<PendingTable> table)
+    : id_(id), deadline_(deadline), table_(std::move(table)), open_(procs.size()) {
   slots_.reserve(procs.size());
-  for (const std::uint64_t proc : procs) slots_.push_back({proc, std::nullopt});
+  for (const std::uint64_t proc : procs)
+    slots_.push_back({proc, std::nullopt});
 }
 
+PendingCall::~PendingCall() {
+  if (const auto table = table_.lock()) table->forget(id_);
+}
+
+// Waiters are woken after the lock is let go, or they would wake only to wait for it. Whoever
+// completes a call holds a share in it, so it is still there then.
 void PendingCall::complete(std::uint64_t proc, Result<RawReply> reply) {
-  std::lock_guard lock(mutex_);
-  const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.proc == proc && !slot.reply; });
-  if (found != slots_.end()) fill(*found, std::move(reply));
+  std::unique_lock lock(mutex_);
+  const auto slot = std::find_if(slots_.begin(), slots_.end(),
+                                 [proc](const Slot& candidate) { return candidate.proc == proc; });
+  if (slot == slots_.end()) return;
+  const bool wake = fill(static_cast<std::size_t>(slot - slots_.begin()), std::move(reply));
+  lock.unlock();
+  if (wake) ready_.notify_all();
 }
 
 void PendingCall::complete_at(std::size_t index, Result<RawReply> reply) {
-  std::lock_guard lock(mutex_);
-  if (!slots_[index].reply) fill(slots_[index], std::move(reply));
+  std::unique_lock lock(mutex_);
+  const bool wake = fill(index, std::move(reply));
+  lock.unlock();
+  if (wake) ready_.notify_all();
 }
 
 void PendingCall::fail_all(const Error& error) {
-  std::lock_guard lock(mutex_);
-  for (auto& slot : slots_) {
-    if (!slot.reply) fill(slot, Failure(error));
-  }
-}
-
-void PendingCall::fill(Slot& slot, Result<RawReply> reply) {
-  slot.reply = std::move(reply);
-  if (--open_ == 0) ready_.notify_all();
-}
-
-std::vector<Result<RawReply>> PendingCall::wait() {
   std::unique_lock lock(mutex_);
-  ready_.wait_until(lock, deadline_, [&] { return open_ == 0; });
-  std::vector<Result<RawReply>> replies;
-  replies.reserve(slots_.size());
-  for (auto& slot : slots_) {
-    if (!slot.reply) fill(slot, fail(ErrorKind::timed_out, "no reply by the call's deadline; the actor is busy or hangs"));
-    replies.push_back(std::move(*slot.reply));
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    (void)fill(i, Failure(error));
+  lock.unlock();
+  ready_.notify_all();
+}
+
+bool PendingCall::fill(std::size_t index, Result<RawReply> reply) {
+  Slot& slot = slots_[index];
+  if (slot.complete) return false;
+  slot.complete = true;
+  values_ += reply && reply->has_value() ? 1 : 0;
+  slot.reply = std::move(reply);
+  (unread_ == none ? unread_ : slots_[last_].completed_next) = index;
+  last_ = index;
+  return --open_ == 0 || each_wakes_;
+}
+
+void PendingCall::wait() {
+  std::unique_lock lock(mutex_);
+  if (!ready_.wait_until(lock, deadline_, [&] { return open_ == 0; })) expire();
+}
+
+void PendingCall::wait_for(std::size_t values) {
+  std::unique_lock lock(mutex_);
+  each_wakes_ = true;
+  const auto decided = [&] { return values_ >= values || values_ + open_ < values; };
+  if (!ready_.wait_until(lock, deadline_, decided)) expire();
+}
+
+std::optional<std::size_t> PendingCall::wait_next() {
+  std::unique_lock lock(mutex_);
+  each_wakes_ = true;
+  const auto more = [&] { return unread_ != none || open_ == 0; };
+  if (!ready_.wait_until(lock, deadline_, more)) expire();
+  if (unread_ == none) return std::nullopt;
+  return std::exchange(unread_, slots_[unread_].completed_next);
+}
+
+void PendingCall::expire() {
+  const auto table = table_.lock();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].complete) continue;
+    const std::string who = table ? table->where(slots_[i].proc) : std::string("the actor");
+    (void)fill(i, fail(ErrorKind::timed_out, "no reply from " + who +
+                                                 " by the call's deadline; its actor is busy or "
+                                                 "hangs"));
   }
-  return replies;
+  ready_.notify_all();
 }
 
 bool PendingCall::done() const {
@@ -53,17 +93,16 @@ bool PendingCall::done() const {
   return open_ == 0 || std::chrono::steady_clock::now() >= deadline_;
 }
 
-std::shared_ptr<PendingCall> PendingTable::begin(std::vector<std::uint64_t> procs, Instant deadline) {
+std::optional<Result<RawReply>> PendingCall::take(std::size_t index) {
+  std::lock_guard lock(mutex_);
+  return std::exchange(slots_[index].reply, std::nullopt);
+}
+
+std::shared_ptr<PendingCall> PendingTable::begin(std::vector<std::uint64_t> procs,
+                                                 Instant deadline) {
   std::unique_lock lock(mutex_);
   const std::uint64_t id = next_++;
-  std::shared_ptr<PendingCall> call(new PendingCall(id, std::move(procs), deadline),
-                                    [table = weak_from_this()](const PendingCall* ended) {
-                                      if (const auto owner = table.lock()) {
-                                        std::lock_guard hold(owner->mutex_);
-                                        owner->calls_.erase(ended->id());
-                                      }
-                                      delete ended;
-                                    });
+  auto call = std::make_shared<PendingCall>(id, std::move(procs), deadline, weak_from_this());
   if (closed_) {
     const Error error = *closed_;
     lock.unlock();
@@ -72,6 +111,11 @@ std::shared_ptr<PendingCall> PendingTable::begin(std::vector<std::uint64_t> proc
   }
   calls_.emplace(id, call);
   return call;
+}
+
+void PendingTable::forget(std::uint64_t call) {
+  std::lock_guard lock(mutex_);
+  calls_.erase(call);
 }
 
 void PendingTable::reply(std::uint64_t call, std::uint64_t proc, RawReply reply) {
@@ -96,7 +140,8 @@ std::vector<std::shared_ptr<PendingCall>> PendingTable::all() const {
 }
 
 void PendingTable::fail_proc(std::uint64_t proc, const Error& error) {
-  for (const auto& call : all()) call->complete(proc, Failure(error));
+  for (const auto& call : all())
+    call->complete(proc, Failure(error));
 }
 
 void PendingTable::close(const Error& error) {
@@ -104,7 +149,12 @@ void PendingTable::close(const Error& error) {
     std::lock_guard lock(mutex_);
     closed_ = error;
   }
-  for (const auto& call : all()) call->fail_all(error);
+  for (const auto& call : all())
+    call->fail_all(error);
+}
+
+std::string PendingTable::where(std::uint64_t proc) const {
+  return where_ ? where_(proc) : "proc " + std::to_string(proc);
 }
 
 std::size_t PendingTable::size() const {

@@ -1,9 +1,5 @@
 #include "teson/actor/proc.h"
 
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <charconv>
 #include <condition_variable>
@@ -13,7 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "teson/actor/wire.h"
 #include "teson/base/check.h"
@@ -44,14 +43,17 @@ struct Inheritance {
 Result<Inheritance> read_inheritance() {
   const char* text = std::getenv(variable);
   if (text == nullptr) {
-    return fail(ErrorKind::invalid, fmt::format("{} is not in the environment: expected to be started by a ProcMesh", variable));
+    return fail(ErrorKind::invalid,
+                fmt::format("{} is not in the environment: expected to be started by a ProcMesh",
+                            variable));
   }
   Inheritance result;
   std::string_view rest = text;
   for (int* number : {&result.fd, &result.parent, &result.death_signal}) {
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), *number);
     if (error != std::errc() || end == rest.data() + rest.size() || *end != ':') {
-      return fail(ErrorKind::invalid, fmt::format("{} is damaged: expected fd:parent:signal:token", variable));
+      return fail(ErrorKind::invalid,
+                  fmt::format("{} is damaged: expected fd:parent:signal:token", variable));
     }
     rest.remove_prefix(static_cast<std::size_t>(end - rest.data()) + 1);
   }
@@ -60,11 +62,14 @@ Result<Inheritance> read_inheritance() {
   return result;
 }
 
-/// From here on the kernel ends this process when its parent dies; the parent may have died just before.
+/// From here on the kernel ends this process when its parent dies; the parent may have died just
+/// before.
 Result<void> follow_parent(const Inheritance& inherited) {
-  if (inherited.death_signal != 0 && ::prctl(PR_SET_PDEATHSIG, inherited.death_signal) < 0) return fail_errno("prctl", errno);
+  if (inherited.death_signal != 0 && ::prctl(PR_SET_PDEATHSIG, inherited.death_signal) < 0)
+    return fail_errno("prctl", errno);
   if (::getppid() != inherited.parent) {
-    return fail(ErrorKind::disconnected, fmt::format("the parent, process {}, is gone", inherited.parent));
+    return fail(ErrorKind::disconnected,
+                fmt::format("the parent, process {}, is gone", inherited.parent));
   }
   return {};
 }
@@ -72,25 +77,28 @@ Result<void> follow_parent(const Inheritance& inherited) {
 }  // namespace
 
 struct Proc::State {
-  State(std::uint64_t self, const AttachOptions& attach_options)
+  State(std::uint64_t self, std::size_t rank, const AttachOptions& attach_options)
       : options(attach_options),
-        node(self, first_own_actor, attach_options.mailbox,
+        node(self, rank, first_own_actor, attach_options.mailbox,
              {.actor_failed =
                   [](const ActorFailure& failure) {
-                    log_error("actor", "actor '{}' has ended: {}", failure.name, failure.error.describe());
+                    log_error("actor", "actor '{}' has ended: {}", failure.name,
+                              failure.error.describe());
                   },
               .stop_asked = [this] { stop(StopReason::asked); }}) {}
 
   void on_message(net::Message message) {
     if (started) return node.receive(parent_proc, std::move(message));
     if (held.size() < held_messages_max) return held.push_back(std::move(message));
-    log_error("actor", "more than {} messages came from the parent before Proc::start: giving up", held_messages_max);
+    log_error("actor", "more than {} messages came from the parent before Proc::start: giving up",
+              held_messages_max);
     channel->close();
   }
 
   void start() {
     started = true;
-    for (auto& message : held) node.receive(parent_proc, std::move(message));
+    for (auto& message : held)
+      node.receive(parent_proc, std::move(message));
     held.clear();
   }
 
@@ -120,8 +128,8 @@ struct Proc::State {
   std::shared_ptr<net::Channel> channel;
   detail::Node node;
   net::Timer hard_end;
-  bool started = false;             ///< loop's thread
-  std::vector<net::Message> held;   ///< loop's thread; what came before start
+  bool started = false;            ///< loop's thread
+  std::vector<net::Message> held;  ///< loop's thread; what came before start
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<StopReason> reason;
@@ -129,32 +137,41 @@ struct Proc::State {
   std::unique_ptr<net::Loop> own_loop;
 };
 
-bool Proc::is_child() { return std::getenv(variable) != nullptr; }
+bool Proc::is_child() {
+  return std::getenv(variable) != nullptr;
+}
 
 Result<std::unique_ptr<Proc>> Proc::attach(AttachOptions options) {
   TESON_TRY(const Inheritance inherited, read_inheritance());
   TESON_TRY_VOID(follow_parent(inherited));
   Fd socket(inherited.fd);
-  if (::fcntl(socket.get(), F_SETFD, FD_CLOEXEC) < 0) return fail_errno("the socket inherited from the parent", errno);
+  if (::fcntl(socket.get(), F_SETFD, FD_CLOEXEC) < 0)
+    return fail_errno("the socket inherited from the parent", errno);
 
   auto loop = std::make_unique<net::Loop>();
   const std::string hello = net::encode(detail::Hello{detail::wire_hash()});
   const auto bytes = std::as_bytes(std::span(hello));
   net::ChannelOptions channel_options;
-  channel_options.handshake = {.job_id = "proc", .purpose = "actor", .secret = inherited.token, .body = {bytes.begin(), bytes.end()}};
+  channel_options.handshake = {.job_id = "proc",
+                               .purpose = "actor",
+                               .secret = inherited.token,
+                               .body = {bytes.begin(), bytes.end()}};
   TESON_TRY(std::shared_ptr<net::Channel> channel,
-            net::Channel::open(*loop, std::move(socket), net::HandshakeRole::initiator, std::move(channel_options),
+            net::Channel::open(*loop, std::move(socket), net::HandshakeRole::initiator,
+                               std::move(channel_options),
                                std::chrono::steady_clock::now() + options.handshake_deadline));
   auto welcome = net::decode<detail::Welcome>(channel->peer_body());
   if (!welcome || welcome->wire != detail::wire_hash()) {
-    return fail(ErrorKind::invalid, "the parent was built from another version of this library: rebuild both programs");
+    return fail(ErrorKind::invalid,
+                "the parent was built from another version of this library: rebuild both programs");
   }
-  auto state = std::make_shared<State>(welcome->proc, options);
-  state->context = {.rank = static_cast<std::size_t>(welcome->rank),
-                    .incarnation = welcome->incarnation,
-                    .shape = Shape(welcome->dimensions),
-                    .mesh = welcome->mesh};
-  state->context.size = state->context.shape.ranks();
+  auto state = std::make_shared<State>(welcome->proc, welcome->rank, options);
+  ProcContext& context = state->context;
+  context.rank = static_cast<std::size_t>(welcome->rank);
+  context.shape = Shape(welcome->dimensions);
+  context.size = context.shape.ranks();
+  context.incarnation = welcome->incarnation;
+  context.mesh = welcome->mesh;
   state->orphan_grace = Duration(static_cast<std::int64_t>(welcome->orphan_grace_ns));
   state->loop = loop.get();
   state->own_loop = std::move(loop);
@@ -166,12 +183,14 @@ Result<std::unique_ptr<Proc>> Proc::attach(AttachOptions options) {
 Proc::Proc(std::shared_ptr<State> own) : state_(std::move(own)) {
   State* state = state_.get();
   state->node.add_route(parent_proc, state->channel, "the parent process");
-  state->channel->start({.on_message = [state](net::Message message) { state->on_message(std::move(message)); },
-                         .on_closed = [state](const Error& error) { state->on_closed(error); }});
+  state->channel->start(
+      {.on_message = [state](net::Message message) { state->on_message(std::move(message)); },
+       .on_closed = [state](const Error& error) { state->on_closed(error); }});
 }
 
 Proc::~Proc() {
-  // The loop lives until the actors have ended, so that an orphan whose actor hangs ends all the same.
+  // The loop lives until the actors have ended, so that an orphan whose actor hangs ends all the
+  // same.
   state_->node.close();
   (void)state_->channel->flush(std::chrono::steady_clock::now() + flush_wait);
   state_->loop->run([this] { state_->channel.reset(); });
@@ -206,9 +225,17 @@ void Proc::on_stop(std::function<void(StopReason)> function) {
   });
 }
 
-const ProcContext& Proc::context() const { return state_->context; }
-net::Loop& Proc::loop() { return *state_->loop; }
-detail::Node& Proc::node() { return state_->node; }
-Duration Proc::call_deadline() const { return state_->options.call_deadline; }
+const ProcContext& Proc::context() const {
+  return state_->context;
+}
+net::Loop& Proc::loop() {
+  return *state_->loop;
+}
+detail::Node& Proc::node() {
+  return state_->node;
+}
+Duration Proc::call_deadline() const {
+  return state_->options.call_deadline;
+}
 
 }  // namespace teson::actor

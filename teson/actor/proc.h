@@ -10,24 +10,20 @@
 #include "teson/actor/actor_ref.h"
 #include "teson/actor/endpoints.h"
 #include "teson/actor/local_actor.h"
+#include "teson/actor/mesh_place.h"
 #include "teson/actor/node.h"
 #include "teson/actor/proc_options.h"
-#include "teson/actor/shape.h"
 #include "teson/base/error.h"
 #include "teson/net/loop.h"
 
 namespace teson::actor {
 
-/// Where a process stands in the mesh it was started for.
-struct ProcContext {
-  std::size_t rank = 0;
-  std::size_t size = 1;
-  std::uint64_t incarnation = 0;  ///< 0: the first process of this rank; each replacement counts one up
-  Shape shape;
-  std::string mesh;  ///< its name
-
-  /// Where it lies along a dimension of the mesh. `invalid` if there is none of that name.
-  Result<std::size_t> coordinate(std::string_view dimension) const { return shape.coordinate(rank, dimension); }
+/// Where a process stands in the mesh it was started for; given to the maker of an actor, where
+/// that actor stands in the mesh it was spawned in.
+struct ProcContext : MeshPlace {
+  /// 0: the first process of this rank; each replacement counts one up.
+  std::uint64_t incarnation = 0;
+  std::string mesh;  ///< the name of the mesh of processes
 };
 
 /// Why a process should end.
@@ -42,21 +38,25 @@ struct AttachOptions {
 /// The child's side of a ProcMesh. In main, before other threads:
 ///
 ///     TESON_TRY(auto proc, actor::Proc::attach());
-///     proc->serve<Worker>([](const actor::ProcContext& context, std::string greeting) { return std::make_unique<WorkerActor>(…); });
+///     proc->serve<Worker>([](const actor::ProcContext& context, std::string greeting) {
+///       return std::make_unique<WorkerActor>(context.rank, std::move(greeting));
+///     });
 ///     proc->start();
-///     … own work on own threads …
+///     …                   // own work on own threads
 ///     proc->wait();       // then leave main
 ///
-/// When the parent is gone, wait() returns and whatever user threads still do is cut off after the mesh's orphan_grace: the process ends hard, with
-/// exit code orphan_exit_code. Usually the kernel has killed it before. Threads: any, once started.
+/// When the parent is gone, wait() returns and whatever user threads still do is cut off after the
+/// mesh's orphan_grace: the process ends hard, with exit code orphan_exit_code. Usually the kernel
+/// has killed it before. Threads: any, once started.
 class Proc {
  public:
   static constexpr int orphan_exit_code = 113;
 
   /// Whether this process was started by a ProcMesh.
   static bool is_child();
-  /// Joins the mesh that this process was started for. `invalid` if it was started otherwise, or by another build of this library; `disconnected` if the parent is gone
-  /// already. What the parent passed in the environment is removed from it.
+  /// Joins the mesh that this process was started for. `invalid` if it was started otherwise, or by
+  /// another build of this library; `disconnected` if the parent is gone already. What the parent
+  /// passed in the environment is removed from it.
   static Result<std::unique_ptr<Proc>> attach(AttachOptions options = {});
   /// Ends the actors (waiting for running handlers), then the connection.
   ~Proc();
@@ -66,19 +66,25 @@ class Proc {
   const ProcContext& context() const;
   net::Loop& loop();
 
-  /// Lets the parent spawn actors of class T here. `factory(const ProcContext&, arguments…)` gets T's spawn arguments and returns a unique_ptr to T or to a class
-  /// derived from it, or a Result of one; it runs on the new actor's thread. Before start().
+  /// Lets the parent spawn actors of class T here. `factory(const ProcContext&, arguments…)` gets
+  /// T's spawn arguments and returns a unique_ptr to T or to a class derived from it, or a Result
+  /// of one; it runs on the new actor's thread. Before start().
   template <typename T, typename F>
   void serve(F factory) {
     using Arguments = typename detail::SpawnArguments<T>::type;
-    node().serve(detail::hash_text(detail::class_name<T>()), interface_hash<T>(), std::string(detail::class_name<T>()),
-                 [factory = std::move(factory), context = context()](std::span<const std::byte> bytes) -> Result<std::unique_ptr<detail::Behaviour>> {
-                   TESON_TRY(auto arguments, net::decode<Arguments>(bytes));
-                   Result<std::unique_ptr<T>> made =
-                       std::apply([&](auto&... args) { return factory(context, std::move(args)...); }, arguments);
-                   if (!made) return Failure(std::move(made).error());
-                   return std::make_unique<detail::TypedBehaviour<T>>(std::move(*made));
-                 });
+    using Made = Result<std::unique_ptr<detail::Behaviour>>;
+    auto make = [factory = std::move(factory), own = context()](std::span<const std::byte> bytes,
+                                                                const MeshPlace& place) -> Made {
+      TESON_TRY(auto arguments, net::decode<Arguments>(bytes));
+      ProcContext context = own;
+      static_cast<MeshPlace&>(context) = place;
+      Result<std::unique_ptr<T>> made = std::apply(
+          [&](auto&... args) { return factory(context, std::move(args)...); }, arguments);
+      if (!made) return Failure(std::move(made).error());
+      return std::make_unique<detail::TypedBehaviour<T>>(std::move(*made));
+    };
+    node().serve(detail::hash_text(detail::class_name<T>()), interface_hash<T>(),
+                 std::string(detail::class_name<T>()), std::move(make));
   }
 
   /// Begins to take messages. Once.
@@ -86,7 +92,8 @@ class Proc {
   /// Waits until the parent asks this process to end, or is gone.
   StopReason wait();
   bool stopping() const;
-  /// Called once on the I/O thread when wait() would return; at once if it would now. Must be short.
+  /// Called once on the I/O thread when wait() would return; at once if it would now. Must be
+  /// short.
   void on_stop(std::function<void(StopReason)> function);
 
   /// Makes `actor` an actor of this process, as System::host does.
@@ -94,8 +101,13 @@ class Proc {
   ActorRef<T> host(std::string name, std::unique_ptr<T> actor) {
     detail::Node& own = node();
     const std::uint64_t id = own.next_actor_id();
-    auto behaviour = std::make_shared<std::unique_ptr<detail::Behaviour>>(std::make_unique<detail::TypedBehaviour<T>>(std::move(actor)));
-    own.host(id, std::move(name), [behaviour]() -> Result<std::unique_ptr<detail::Behaviour>> { return std::move(*behaviour); }, {});
+    auto behaviour = std::make_shared<std::unique_ptr<detail::Behaviour>>(
+        std::make_unique<detail::TypedBehaviour<T>>(std::move(actor)));
+    own.host(id, std::move(name),
+             [behaviour]() -> Result<std::unique_ptr<detail::Behaviour>> {
+               return std::move(*behaviour);
+             },
+             {});
     return {own.self(), id};
   }
   /// A reference made usable.

@@ -1,34 +1,49 @@
 #include "teson/actor/remote_proc.h"
 
-#include <signal.h>
-#include <sys/socket.h>
-
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/socket.h>
 
 #include "teson/base/check.h"
 #include "teson/base/random.h"
 
 namespace teson::actor {
 
+namespace {
+
+std::string process_text(std::size_t rank, pid_t pid, const std::string& host,
+                         const std::string& mesh) {
+  return fmt::format("rank {} (pid {}, host '{}') of mesh '{}'", rank, pid, host, mesh);
+}
+
+std::string log_text(const std::vector<std::string>& last_lines) {
+  std::string text = last_lines.empty() ? "" : "; last lines of its log:";
+  for (const auto& line : last_lines)
+    text += "\n  " + line;
+  return text;
+}
+
+}  // namespace
+
 std::string ProcExit::describe(const std::string& mesh) const {
-  std::string text = fmt::format("rank {} (pid {}) of mesh '{}' ", rank, pid, mesh);
+  std::string text = process_text(rank, pid, host, mesh);
   if (signal != 0) {
     const char* name = ::sigabbrev_np(signal);
-    text += fmt::format("was ended by signal {} (SIG{}){}", signal, name == nullptr ? "?" : name, core_dumped ? ", core dumped" : "");
+    text += fmt::format(" was ended by signal {} (SIG{}){}", signal, name == nullptr ? "?" : name,
+                        core_dumped ? ", core dumped" : "");
   } else if (exit_code < 0) {
-    text += "has ended; how is not known (SIGCHLD is ignored, or something else waits for children)";
+    text +=
+        " has ended; how is not known (SIGCHLD is ignored, or something else waits for children)";
   } else {
-    text += fmt::format("has ended with exit code {}", exit_code);
+    text += fmt::format(" has ended with exit code {}", exit_code);
   }
   if (!cause.empty()) text += "; " + cause;
-  if (!last_lines.empty()) text += "; last lines of its log:";
-  for (const auto& line : last_lines) text += "\n  " + line;
-  return text;
+  return text + log_text(last_lines);
 }
 
 namespace detail {
@@ -64,34 +79,43 @@ std::vector<std::string> tail(const std::filesystem::path& path, std::uintmax_t 
 
 }  // namespace
 
-RemoteProc::RemoteProc(Runtime& runtime, const ProcOptions& options, ProcPlace place, Welcome welcome)
+RemoteProc::RemoteProc(Runtime& runtime, const ProcOptions& options, ProcPlace place,
+                       Welcome welcome)
     : runtime_(runtime), options_(options), place_(place), welcome_(std::move(welcome)) {}
 
-RemoteProc::~RemoteProc() { TESON_CHECK(!channel_); }
+RemoteProc::~RemoteProc() {
+  TESON_CHECK(!channel_);
+}
 
 Result<void> RemoteProc::start(Hooks hooks) {
   int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0) return fail_errno("socketpair for a child process", errno);
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
+    return fail_errno("socketpair for a child process", errno);
   Fd own(fds[0]);
   const Fd theirs(fds[1]);
-  const std::string token = fmt::format("{:016x}{:016x}{:016x}", entropy64(), entropy64(), entropy64());
+  const std::string token =
+      fmt::format("{:016x}{:016x}{:016x}", entropy64(), entropy64(), entropy64());
 
   ChildSpec spec;
   std::error_code none;
-  spec.program = options_.program.empty() ? std::filesystem::read_symlink("/proc/self/exe", none) : options_.program;
+  spec.program = options_.program.empty() ? std::filesystem::read_symlink("/proc/self/exe", none)
+                                          : options_.program;
   spec.working_folder = options_.working_folder;
   if (options_.arguments) spec.arguments = options_.arguments(place_);
   if (options_.environment) spec.environment = options_.environment(place_);
   if (options_.log_file) log_file_ = spec.log_file = options_.log_file(place_);
-  spec.environment["TESON_PROC"] = fmt::format("{}:{}:{}:{}", ChildProcess::child_socket_fd, ::getpid(),
-                                               options_.parent_death_signal ? SIGKILL : 0, token);
+  spec.environment["TESON_PROC"] =
+      fmt::format("{}:{}:{}:{}", ChildProcess::child_socket_fd, ::getpid(),
+                  options_.parent_death_signal ? SIGKILL : 0, token);
   if (!log_file_.empty()) {
     const auto size = std::filesystem::file_size(log_file_, none);
     log_start_ = none ? 0 : size;
   }
   Result<ChildProcess> child;
   runtime_.starter.run([&] { child = ChildProcess::start(spec, theirs.get()); });
-  if (!child) return fail(std::move(child).error().in(fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh)));
+  if (!child)
+    return fail(std::move(child).error().in(
+        fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh)));
   {
     std::lock_guard lock(mutex_);
     child_ = std::move(*child);
@@ -105,15 +129,18 @@ void RemoteProc::begin_on_loop(Hooks hooks, Fd socket, std::string token) {
   net::ChannelOptions options;
   const std::string body = net::encode(welcome_);
   const auto bytes = std::as_bytes(std::span(body));
-  options.handshake = {.job_id = "proc", .purpose = "actor", .secret = std::move(token), .body = {bytes.begin(), bytes.end()}};
+  options.handshake = {.job_id = "proc",
+                       .purpose = "actor",
+                       .secret = std::move(token),
+                       .body = {bytes.begin(), bytes.end()}};
   options.handshake_deadline = options_.attach_deadline;
-  std::shared_ptr<net::Channel> channel =
-      net::Channel::adopt(runtime_.loop, std::move(socket), net::HandshakeRole::acceptor, std::move(options));
+  std::shared_ptr<net::Channel> channel = net::Channel::adopt(
+      runtime_.loop, std::move(socket), net::HandshakeRole::acceptor, std::move(options));
   {
     std::lock_guard lock(mutex_);
     channel_ = channel;
   }
-  runtime_.node.add_route(id(), channel, fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh));
+  runtime_.node.add_route(id(), channel, name(), unanswered_);
   runtime_.loop.run([&] {
     hooks_ = std::move(hooks);
     watch_ = runtime_.loop.watch(child_.pidfd());
@@ -122,7 +149,13 @@ void RemoteProc::begin_on_loop(Hooks hooks, Fd socket, std::string token) {
   // release() closes the channel, which drops these.
   const auto self = shared_from_this();
   channel->start({.on_open = [self] { self->on_open(); },
-                  .on_message = [self](net::Message message) { self->runtime_.node.receive(self->id(), std::move(message)); },
+                  .on_message =
+                      [self](net::Message message) {
+                        if (message.kind == static_cast<std::uint16_t>(Kind::reply)) {
+                          self->count_reply();
+                        }
+                        self->runtime_.node.receive(self->id(), std::move(message));
+                      },
                   .on_closed = [self](const Error& error) { self->on_channel_end(error); }});
 }
 
@@ -134,7 +167,8 @@ void RemoteProc::on_open() {
   }
   if (!channel) return;
   const auto hello = net::decode<Hello>(channel->peer_body());
-  if (!hello || hello->wire != wire_hash()) return end_because("it was built from another version of this library");
+  if (!hello || hello->wire != wire_hash())
+    return end_because("it was built from another version of this library");
   {
     std::lock_guard lock(mutex_);
     attached_ = true;
@@ -153,7 +187,8 @@ void RemoteProc::on_exit() {
     return;
   }
   watch_.cancel();
-  // Its last messages are still being read; a grandchild that holds the socket must not delay the news.
+  // Its last messages are still being read; a grandchild that holds the socket must not delay the
+  // news.
   if (channel_end_) return report();
   timer_ = runtime_.loop.after(second_sign_wait, [this] { report(); });
 }
@@ -163,17 +198,20 @@ void RemoteProc::on_channel_end(const Error& error) {
   channel_end_ = error;
   if (status_) return report();
   if (error.kind != ErrorKind::disconnected) return end_because(error.message);
-  // It may be leaving by itself, which takes its time; but nobody shall wait for its replies meanwhile.
+  // It may be leaving by itself, which takes its time; but nobody shall wait for its replies
+  // meanwhile.
   timer_ = runtime_.loop.after(second_sign_wait, [this] {
-    Error lost{ErrorKind::disconnected,
-               fmt::format("rank {} (pid {}) of mesh '{}' has closed its connection", place_.rank, pid_, welcome_.mesh)};
+    const Error lost{ErrorKind::disconnected,
+                     name() + " has closed its connection" + log_text(last_lines())};
     {
       std::lock_guard lock(mutex_);
       lost_ = lost;
     }
     runtime_.node.pending().fail_proc(id(), lost);
     if (hooks_.changed) hooks_.changed();
-    timer_ = runtime_.loop.after(options_.stop_grace, [this] { end_because("it had closed its connection and did not end"); });
+    timer_ = runtime_.loop.after(options_.stop_grace, [this] {
+      end_because("it had closed its connection and did not end");
+    });
   });
 }
 
@@ -190,25 +228,40 @@ void RemoteProc::report() {
   ProcExit exit{.rank = place_.rank,
                 .incarnation = place_.incarnation,
                 .pid = pid_,
+                .host = runtime_.host_name,
                 .exit_code = status_->code,
                 .signal = status_->signal,
                 .core_dumped = status_->core_dumped,
                 .cause = cause_,
+                .last_lines = last_lines(),
                 .instant = std::chrono::steady_clock::now()};
-  if (!log_file_.empty()) exit.last_lines = tail(log_file_, log_start_);
   {
     std::lock_guard lock(mutex_);
     exit.expected = expected_;
     exit_ = exit;
   }
-  runtime_.node.remove_route(id());
-  runtime_.node.pending().fail_proc(id(), *gone());
+  const Error why = *gone();
+  runtime_.node.remove_route(id(), why);
+  runtime_.node.pending().fail_proc(id(), why);
   if (hooks_.ended) hooks_.ended(exit);
+}
+
+std::string RemoteProc::name() const {
+  return process_text(place_.rank, pid_, runtime_.host_name, welcome_.mesh);
+}
+
+std::vector<std::string> RemoteProc::last_lines() const {
+  return log_file_.empty() ? std::vector<std::string>() : tail(log_file_, log_start_);
 }
 
 bool RemoteProc::attached() const {
   std::lock_guard lock(mutex_);
   return attached_;
+}
+
+bool RemoteProc::alive() const {
+  std::lock_guard lock(mutex_);
+  return !exit_ && !lost_;
 }
 
 std::optional<ProcExit> RemoteProc::exit() const {
@@ -231,7 +284,8 @@ Result<void> RemoteProc::send(Kind kind, std::shared_ptr<const std::string> payl
     if (exit_) return fail({ErrorKind::disconnected, exit_->describe(welcome_.mesh)});
     channel = channel_;
   }
-  if (!channel) return fail(gone().value_or(Error{ErrorKind::disconnected, "the process was not started"}));
+  if (!channel)
+    return fail(gone().value_or(Error{ErrorKind::disconnected, "the process was not started"}));
   return channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
 }
 

@@ -9,7 +9,9 @@ using namespace std::chrono_literals;
 
 TEST(RestartBudget, restarts_at_once_then_after_doubling_delays_then_gives_up) {
   ManualClock clock;
-  RestartBudget budget({.restarts_max = 5, .window = 60s, .backoff_first = 100ms, .backoff_max = 250ms, .jitter = 0}, clock);
+  RestartBudget budget(
+      {.restarts_max = 5, .window = 60s, .backoff_first = 100ms, .backoff_max = 250ms, .jitter = 0},
+      clock);
   EXPECT_EQ(budget.next(0), Duration(0));
   EXPECT_EQ(budget.next(0), Duration(100ms));
   EXPECT_EQ(budget.next(0), Duration(200ms));
@@ -35,7 +37,8 @@ TEST(RestartBudget, forgets_what_is_older_than_the_window) {
 
 TEST(RestartBudget, jitter_stays_in_its_bounds_and_follows_the_seed) {
   ManualClock clock;
-  const RestartPolicy policy{.restarts_max = 100, .backoff_first = 1s, .backoff_max = 1s, .jitter = 0.5, .seed = 7};
+  const RestartPolicy policy{
+      .restarts_max = 100, .backoff_first = 1s, .backoff_max = 1s, .jitter = 0.5, .seed = 7};
   RestartBudget one(policy, clock);
   RestartBudget two(policy, clock);
   Duration least = 10s;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <string>
 
 #include "teson/actor/node.h"
 #include "teson/actor/serial_thread.h"
@@ -9,13 +11,16 @@
 
 namespace teson::actor::detail {
 
-/// The insides of a System. The order of the members is that of their making; they end in the reverse one.
+/// The insides of a System. The order of the members is that of their making; they end in the
+/// reverse one.
 struct Runtime {
   explicit Runtime(SystemOptions system_options);
 
   SystemOptions options;
+  const std::string host_name;
   net::Loop loop{"teson-io"};
-  /// Children are started here: the parent-death signal follows this thread, which lives as long as the System.
+  /// Children are started here: the parent-death signal follows this thread, which lives as long as
+  /// the System.
   SerialThread starter{"teson-spawn"};
   SerialThread supervision{"teson-superv"};
   Node node;

@@ -1,11 +1,11 @@
 #include "teson/actor/serial_thread.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <future>
 #include <memory>
 #include <utility>
+
+#include <pthread.h>
+#include <signal.h>
 
 namespace teson::actor::detail {
 
@@ -14,7 +14,8 @@ SerialThread::SerialThread(std::string name) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  for (const int own_fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&all, own_fault);
+  for (const int own_fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS})
+    sigdelset(&all, own_fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this, name = std::move(name)] {
     pthread_setname_np(pthread_self(), name.c_str());
@@ -23,7 +24,9 @@ SerialThread::SerialThread(std::string name) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-SerialThread::~SerialThread() { stop(); }
+SerialThread::~SerialThread() {
+  stop();
+}
 
 void SerialThread::post(std::function<void()> function) {
   {

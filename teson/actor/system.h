@@ -20,16 +20,21 @@ struct SystemOptions {
   Duration call_deadline = std::chrono::seconds(60);
   /// Of the actors of this process.
   MailboxLimits mailbox;
-  /// An actor of this process or of a child has ended by an error; called on the supervision thread. Empty: it is logged.
+  /// An actor of this process or of a child has ended by an error; called on the supervision
+  /// thread. Empty: it is logged.
   std::function<void(const ActorFailure&)> on_actor_failure;
+  /// A cast sent from this process did not reach a handler; called on the supervision thread.
+  /// Empty: it is logged.
+  std::function<void(const UndeliveredCast&)> on_undelivered;
 };
 
 namespace detail {
 struct Runtime;
 }
 
-/// The actor runtime of the process that owns the others: its I/O loop, its actors, its supervision thread, and the thread from which processes
-/// are started. Made in main, handed down; several may live in one process. All meshes must go before it.
+/// The actor runtime of the process that owns the others: its I/O loop, its actors, its supervision
+/// thread, and the thread from which processes are started. Made in main, handed down; several may
+/// live in one process. All meshes must go before it.
 class System {
  public:
   explicit System(SystemOptions options = {});
@@ -41,14 +46,20 @@ class System {
   /// The I/O loop, for channels and timers beside the actors.
   net::Loop& loop();
 
-  /// Makes `actor` an actor of this process, with a thread of its own; others reach it through the reference, also from child processes that got it
-  /// as an argument. It lives as long as the System.
+  /// Makes `actor` an actor of this process, with a thread of its own; others reach it through the
+  /// reference, also from child processes that got it as an argument. It lives as long as the
+  /// System.
   template <typename T>
   ActorRef<T> host(std::string name, std::unique_ptr<T> actor) {
     detail::Node& own = node();
     const std::uint64_t id = own.next_actor_id();
-    auto behaviour = std::make_shared<std::unique_ptr<detail::Behaviour>>(std::make_unique<detail::TypedBehaviour<T>>(std::move(actor)));
-    own.host(id, std::move(name), [behaviour]() -> Result<std::unique_ptr<detail::Behaviour>> { return std::move(*behaviour); }, {});
+    auto behaviour = std::make_shared<std::unique_ptr<detail::Behaviour>>(
+        std::make_unique<detail::TypedBehaviour<T>>(std::move(actor)));
+    own.host(id, std::move(name),
+             [behaviour]() -> Result<std::unique_ptr<detail::Behaviour>> {
+               return std::move(*behaviour);
+             },
+             {});
     return {own.self(), id};
   }
   /// A reference made usable.
@@ -64,10 +75,12 @@ class System {
   std::unique_ptr<detail::Runtime> runtime_;
 };
 
-/// A machine on which processes can be started; for now the one that this process runs on. A light handle to its System.
+/// A machine on which processes can be started; for now the one that this process runs on. A light
+/// handle to its System.
 class Host {
  public:
-  /// Starts one process for each rank of `shape`. Returns once all are started (not yet attached). On an error those that were started are ended.
+  /// Starts one process for each rank of `shape`, which must be valid (Shape::validate). Returns once all are started (not yet attached).
+  /// On an error those that were started are ended.
   Result<ProcMesh> spawn_procs(const Shape& shape, ProcOptions options);
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 
-// What procs say to each other over their channel; both ends are of one build (the handshake compares wire_hash()).
+// What procs say to each other over their channel; both ends are of one build (the handshake
+// compares wire_hash()).
 
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "teson/actor/region.h"
 #include "teson/actor/shape.h"
 #include "teson/base/error.h"
 #include "teson/net/codec.h"
@@ -16,7 +18,7 @@ namespace teson::actor::detail {
 
 /// Kinds of message.
 enum class Kind : std::uint16_t {
-  call = 1,          ///< CallHeader, then the arguments
+  call = 1,          ///< CallHeader, the slice, the arguments
   reply = 2,         ///< ReplyHeader, then the Result
   spawn = 3,         ///< SpawnRequest; answered by a reply of Result<void>
   stop = 4,          ///< empty: end when convenient
@@ -29,6 +31,8 @@ struct CallHeader {
   std::uint64_t call = 0;  ///< 0: a cast, nobody waits
   std::uint64_t interface = 0;
   std::uint32_t endpoint = 0;
+  /// Of the RegionLayout it was sent to, which follows; 0: all that was spawned.
+  std::uint32_t slice_bytes = 0;
 };
 struct ReplyHeader {
   std::uint64_t call = 0;
@@ -44,6 +48,7 @@ struct SpawnRequest {
   std::uint64_t interface = 0;
   std::string class_name;
   std::string name;
+  RegionLayout region;  ///< the procs that get the actor, and how they are arranged
   std::span<const std::byte> arguments;
 };
 struct ActorFailed {
@@ -72,10 +77,12 @@ struct Hello {
 };
 
 constexpr std::uint64_t wire_hash() {
-  return net::schema_hash<std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, Welcome, Hello>>();
+  return net::schema_hash<std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed,
+                                     Undelivered, Welcome, Hello>>();
 }
 
 /// "expected interface Worker 00ab…, found …"
-Error interface_mismatch(const std::string& class_name, std::uint64_t expected, std::uint64_t found);
+Error interface_mismatch(const std::string& class_name, std::uint64_t expected,
+                         std::uint64_t found);
 
 }  // namespace teson::actor::detail

@@ -129,12 +129,8 @@ Result<void> Channel::State::run_handshake_step() {
   }
 }
 
-void Channel::State::ensure_watch() {
-  if (!watch_.active()) watch_ = loop_.watch(socket_.fd());
-}
-
 void Channel::State::arm_read() {
-  ensure_watch();
+  if (!watch_.active()) watch_ = loop_.watch(socket_.fd());
   watch_.when_readable([this] { read_from(read_turn_bytes); });
 }
 
@@ -146,27 +142,29 @@ void Channel::State::read_from(std::size_t budget) {
     if (!received) return finish(std::move(received).error());
     if (*received == 0) break;
     total += *received;
+    const bool drained = drained_socket_;
     if (auto taken = take_frames(); !taken)
       return finish(std::move(taken).error().in("message from " + name_of(peer())));
+    if (drained) break;
   }
   if (stage_ == Stage::open) arm_read();
 }
 
 Result<std::size_t> Channel::State::receive() {
-  if (filling_header_) {
-    TESON_TRY(const std::size_t received, socket_.receive_some(filling_.bytes().subspan(filled_)));
-    filled_ += received;
-    return received;
+  if (!filling_header_) {
+    if (staging_.empty()) staging_.resize(staging_bytes);
+    if (staging_from_ > 0) {
+      std::memmove(staging_.data(), staging_.data() + staging_from_, staging_to_ - staging_from_);
+      staging_to_ -= staging_from_;
+      staging_from_ = 0;
+    }
   }
-  if (staging_.empty()) staging_.resize(staging_bytes);
-  if (staging_from_ > 0) {
-    std::memmove(staging_.data(), staging_.data() + staging_from_, staging_to_ - staging_from_);
-    staging_to_ -= staging_from_;
-    staging_from_ = 0;
-  }
-  TESON_TRY(const std::size_t received,
-            socket_.receive_some(std::span(staging_).subspan(staging_to_)));
-  staging_to_ += received;
+  std::size_t& end = filling_header_ ? filled_ : staging_to_;
+  const auto room = filling_header_ ? filling_.bytes().subspan(filled_)
+                                    : std::span(staging_).subspan(staging_to_);
+  TESON_TRY(const std::size_t received, socket_.receive_some(room));
+  end += received;
+  drained_socket_ = received < room.size();
   return received;
 }
 
@@ -227,6 +225,8 @@ void Channel::State::finish(Error error) {
   stage_ = Stage::ended;
   deadline_.cancel();
   watch_.cancel();
+  write_watch_.cancel();
+  write_fd_.reset();
   {
     std::lock_guard lock(mutex_);
     // close() may have said why already.

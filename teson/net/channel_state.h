@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "teson/base/fd.h"
 #include "teson/net/channel.h"
 #include "teson/net/frame.h"
 #include "teson/net/handshake.h"
@@ -64,7 +65,7 @@ class Channel::State : public std::enable_shared_from_this<Channel::State> {
   Result<void> take_frames();
   Result<void> deliver(const FrameHeader& header, Buffer payload);
   void write_ready();
-  void ensure_watch();
+  void watch_for_room();
 
   // Under mutex_.
   Result<void> write_locked();
@@ -75,6 +76,11 @@ class Channel::State : public std::enable_shared_from_this<Channel::State> {
   ChannelOptions options_;
   Stage stage_ = Stage::fresh;
   Watch watch_;
+  /// While bytes wait for room in the socket: a descriptor of its own. On the reading one the loop
+  /// would go on being woken at each room that comes.
+  Fd write_fd_;
+  Watch write_watch_;
+  bool drained_socket_ = false;  ///< the last receive took less than it had room for
   Timer deadline_;
   std::unique_ptr<Handshake> handshake_;
   std::function<void(const Result<void>&)> authenticated_;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -93,10 +94,17 @@ Result<void> Channel::State::write_locked() {
 void Channel::State::arm_write_locked() {
   write_armed_ = true;
   loop_.post([self = shared_from_this()] {
-    if (self->stage_ != Stage::open) return;
-    self->ensure_watch();
-    self->watch_.when_writable([state = self.get()] { state->write_ready(); });
+    if (self->stage_ == Stage::open) self->watch_for_room();
   });
+}
+
+void Channel::State::watch_for_room() {
+  if (!write_fd_) {
+    write_fd_ = Fd(::fcntl(socket_.fd(), F_DUPFD_CLOEXEC, 0));
+    if (!write_fd_) return finish(fail_errno("watching for room to send", errno).value());
+    write_watch_ = loop_.watch(write_fd_.get());
+  }
+  write_watch_.when_writable([this] { write_ready(); });
 }
 
 void Channel::State::write_ready() {
@@ -114,7 +122,9 @@ void Channel::State::write_ready() {
     if (callbacks_) read_from(options_.payload_bytes_max);
     return finish({ErrorKind::disconnected, written.error().message});
   }
-  if (more) watch_.when_writable([this] { write_ready(); });
+  if (more) return watch_for_room();
+  write_watch_.cancel();
+  write_fd_.reset();
 }
 
 Result<void> Channel::State::flush(Instant deadline) {

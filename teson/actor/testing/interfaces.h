@@ -11,6 +11,7 @@
 
 #include "teson/actor/actor_ref.h"
 #include "teson/actor/endpoints.h"
+#include "teson/actor/port.h"
 #include "teson/base/error.h"
 
 namespace teson::actor::testing {
@@ -25,6 +26,17 @@ struct Place {
   std::int64_t pid = 0;
   std::int64_t group = 0;
   std::uint64_t descriptors = 0;
+};
+
+/// Where an actor was spawned, and where the message stands that it handles.
+struct Seen {
+  std::uint64_t rank = 0;
+  std::uint64_t size = 0;
+  std::string shape;
+  std::uint64_t message_rank = 0;
+  std::uint64_t message_size = 0;
+  std::string message_shape;
+  bool operator==(const Seen&) const = default;
 };
 
 class Listener {
@@ -49,9 +61,50 @@ class Worker {
   virtual std::string greeting() = 0;
   virtual Result<void> tell(const ActorRef<Listener>& listener, int count) = 0;
   virtual Result<int> ask(const ActorRef<Listener>& listener, int value) = 0;
-  using endpoints = Endpoints<&Worker::add, &Worker::history, &Worker::echo, &Worker::refuse, &Worker::throws, &Worker::nap, &Worker::crash,
-                              &Worker::place, &Worker::greeting, &Worker::tell, &Worker::ask>;
+  virtual Seen see() = 0;
+  /// The same, for the log: a cast has no reply.
+  virtual void note(const std::string& what) = 0;
+  virtual std::vector<std::string> notes() = 0;
+  /// After milliseconds[rank]: values[rank], or an error if that is negative.
+  virtual Result<double> give(const std::vector<double>& values,
+                              const std::vector<int>& milliseconds) = 0;
+  using endpoints =
+      Endpoints<&Worker::add, &Worker::history, &Worker::echo, &Worker::refuse, &Worker::throws,
+                &Worker::nap, &Worker::crash, &Worker::place, &Worker::greeting, &Worker::tell,
+                &Worker::ask, &Worker::see, &Worker::note, &Worker::notes, &Worker::give>;
   using arguments = std::tuple<std::string>;
+};
+
+/// Answers when it pleases.
+class Desk {
+ public:
+  virtual ~Desk() = default;
+  /// Keeps the port under its key, for settle.
+  virtual void ask(int key, Port<int> port) = 0;
+  virtual bool settle(int key, const Result<int>& answer) = 0;
+  /// Another thread answers, `milliseconds` later.
+  virtual void ask_thread(int value, int milliseconds, Port<int> port) = 0;
+  virtual void drop(Port<int> port) = 0;
+  /// Keeps the port, or not, and fails.
+  virtual void fail_with(const std::string& why, bool keep, Port<int> port) = 0;
+  virtual void answer_twice(Port<int> port) = 0;
+  virtual void notify(Port<void> port) = 0;
+  using endpoints = Endpoints<&Desk::ask, &Desk::settle, &Desk::ask_thread, &Desk::drop,
+                              &Desk::fail_with, &Desk::answer_twice, &Desk::notify>;
+};
+
+/// What the owner of a process does about its death.
+enum class Reaction : std::uint8_t { replace, give_up, fail };
+
+/// Owns processes of its own.
+class Nest {
+ public:
+  virtual ~Nest() = default;
+  /// Starts so many; their process numbers. To give up is to leave with exit code 9, saying why; to
+  /// fail is to throw.
+  virtual Result<std::vector<std::int64_t>> hatch(std::uint64_t count, Reaction on_death) = 0;
+  virtual Result<int> add(std::uint64_t rank, int value) = 0;
+  using endpoints = Endpoints<&Nest::hatch, &Nest::add>;
 };
 
 /// Refuses to be constructed.

@@ -1,0 +1,63 @@
+#include "teson/actor/reply_path.h"
+
+#include <mutex>
+#include <utility>
+
+#include "teson/actor/handler_frame.h"
+#include "teson/actor/wire.h"
+#include "teson/net/codec.h"
+
+namespace teson::actor::detail {
+
+Error unanswered() {
+  return {ErrorKind::failed, "the actor dropped the call's port without an answer"};
+}
+
+void ReplyOutlet::send(std::uint64_t proc, std::uint64_t call, std::string reply) {
+  std::shared_lock lock(mutex_);
+  if (send_) send_(proc, call, std::move(reply));
+}
+
+void ReplyOutlet::close() {
+  std::unique_lock lock(mutex_);
+  send_ = {};
+}
+
+ReplyPath& ReplyPath::operator=(ReplyPath&& other) noexcept {
+  if (this != &other) {
+    drop();
+    outlet_ = std::move(other.outlet_);
+    proc_ = other.proc_;
+    call_ = other.call_;
+  }
+  return *this;
+}
+
+std::string ReplyPath::begin_reply() {
+  return std::string(reply_header_bytes, '\0');
+}
+
+void ReplyPath::send(std::string reply) {
+  const auto outlet = std::move(outlet_);
+  if (call_ != 0) outlet->send(proc_, call_, std::move(reply));
+}
+
+void ReplyPath::drop() {
+  if (!awaited()) return;
+  HandlerFrame* frame = HandlerFrame::current();
+  if (frame != nullptr && frame->owes(outlet_.get(), proc_, call_)) {
+    // The handler may be failing: then its error is the better answer.
+    frame->port_dropped_ = true;
+    outlet_ = nullptr;
+    return;
+  }
+  std::string reply = begin_reply();
+  if (frame != nullptr && frame->ended_ != nullptr) {
+    net::encode_to(reply, Result<void>(Failure(*frame->ended_)));
+  } else {
+    net::encode_to(reply, Result<void>(Failure(unanswered())));
+  }
+  send(std::move(reply));
+}
+
+}  // namespace teson::actor::detail

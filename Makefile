@@ -3,11 +3,11 @@ PRESET ?= release
 JOBS ?= $(shell nproc)
 BUILD = build/$(PRESET)
 CONFIGURE = $(if $(TESON_TORCH_DIR),-DTESON_TORCH_DIR=$(TESON_TORCH_DIR)) $(CMAKE_ARGS)
-.PHONY: help setup build train test check format bench soak clean
+.PHONY: help setup build train test check format bench bench-actors soak fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## lists these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## installs what is missing: Debian packages, the torch wheel under build/venv
 	@tools/setup
@@ -30,11 +30,17 @@ format: ## formats all C++ in place
 	@tools/setup --check-tools
 	@git ls-files -co --exclude-standard '*.h' '*.cpp' | xargs build/venv/bin/clang-format -i
 
-bench: build ## runs every benchmark; keeps build/bench/*.jsonl and prints a table
-	@tools/bench $(BUILD)/bin build/bench
+bench: build ## runs every benchmark, with PEERS=1 beside torchft and Monarch, with QUICK=1 a short form; keeps build/bench/*.jsonl
+	@tools/bench $(BUILD)/bin build/bench $(if $(PEERS),--peers) $(if $(QUICK),--quick)
+
+bench-actors: build ## runs the benchmark of the actor runtime beside Monarch
+	@tools/bench $(BUILD)/bin build/bench --peers $(if $(QUICK),--quick) bench_actor
 
 soak: build ## runs the long tests: many injected failures
 	@ctest --test-dir $(BUILD) -L soak --output-on-failure --no-tests=error
 
-clean: ## removes builds; keeps the virtual environment and the corpus
-	@find build -mindepth 1 -maxdepth 1 ! -name venv ! -name corpus -exec rm -rf {} +
+fuzz: ## searches with libFuzzer for inputs that break a decoder, SECONDS=60 each
+	@tools/fuzz $(or $(SECONDS),60)
+
+clean: ## removes builds; keeps the virtual environments and the corpus
+	@mkdir -p build && find build -mindepth 1 -maxdepth 1 ! -name venv ! -name peers ! -name corpus -exec rm -rf {} +

@@ -3,8 +3,9 @@
 //
 // The commit figure is from the kill to the first commit without the dead rank. It contains what
 // must be computed again: survivors end the lane they are at and compute the dead rank's. `beyond`
-// is the same less the median time of a whole step by the two survivors, an upper bound of that
-// recomputation that is measured in the same run (fault-free steps with two members).
+// is the same less the median time of a step with two members in the same run, which is at least
+// what that recomputation takes: so `beyond` is a lower bound of what is not recomputation, and
+// kill_to_commit itself an upper one.
 
 #include <cstdio>
 #include <vector>

@@ -1,7 +1,8 @@
 // A quorum round of torchft's protocol over loopback gRPC: every member is a thread with a
 // connection of its own, and a round ends when the last of them has its answer. One line a figure;
-// --json for programs. --peer HOST:PORT: the same clients then also ask the torchft lighthouse that
-// listens there (torchft_lighthouse --bind HOST:PORT --min_replicas 1 --join_timeout_ms 1000).
+// --json for programs, --quick for a tenth of the rounds. --peer HOST:PORT: the same clients then
+// also ask the torchft lighthouse that listens there (torchft_lighthouse --bind HOST:PORT
+// --min_replicas 1 --join_timeout_ms 1000).
 #include <algorithm>
 #include <barrier>
 #include <chrono>
@@ -24,6 +25,7 @@ using Seconds = std::chrono::duration<double>;
 using SteadyClock = std::chrono::steady_clock;
 
 bool json = false;
+int divisor = 1;  ///< of all counts
 
 void report(const std::string& name, double value, const char* unit, double peer) {
   if (!json) {
@@ -111,7 +113,7 @@ Figures measure_rounds(const std::string& address, int members, int rounds) {
 }
 
 double measure_heartbeats(const std::string& address) {
-  constexpr int count = 5000;
+  const int count = 5000 / divisor;
   Member member(address, "heart");
   for (int i = 0; i < 100; ++i)
     member.heartbeat();
@@ -130,9 +132,9 @@ All measure(const std::string& address) {
   constexpr std::chrono::milliseconds until_forgotten{
       5500};  // the default heartbeat timeout and a little
   All all;
-  all.two = measure_rounds(address, 2, 2000);
+  all.two = measure_rounds(address, 2, 2000 / divisor);
   std::this_thread::sleep_for(until_forgotten);
-  all.eight = measure_rounds(address, 8, 1000);
+  all.eight = measure_rounds(address, 8, 1000 / divisor);
   all.heartbeats_per_second = measure_heartbeats(address);
   return all;
 }
@@ -144,10 +146,12 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--json") == 0)
       json = true;
+    else if (std::strcmp(argv[i], "--quick") == 0)
+      divisor = 10;
     else if (std::strcmp(argv[i], "--peer") == 0 && i + 1 < argc)
       peer_address = argv[++i];
     else
-      give_up(std::string("expected --json or --peer HOST:PORT, found ") + argv[i]);
+      give_up(std::string("expected --json, --quick or --peer HOST:PORT, found ") + argv[i]);
   }
   teson::torchft::Options options;
   options.bind = "127.0.0.1:0";

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,31 +12,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/figures.h"
 #include "teson/base/error.h"
 #include "teson/base/random.h"
 
 extern char** environ;
 
 namespace teson::bench {
-
-/// Prints one figure: a JSON line with --json, else a line for people.
-inline void print_figure(bool json, const std::string& name, double value,
-                         const std::string& unit) {
-  if (json) {
-    fmt::print("{}\n", nlohmann::json{{"name", name}, {"value", value}, {"unit", unit}}.dump());
-  } else {
-    fmt::print("{:<44} {:>12.3f} {}\n", name, value, unit);
-  }
-  std::fflush(stdout);
-}
-
-inline double quantile_of(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values.empty()
-             ? 0
-             : values[std::min(values.size() - 1,
-                               static_cast<std::size_t>(q * static_cast<double>(values.size())))];
-}
 
 /// A run of `teson train` in a folder of its own, which goes with this object.
 class TrainRun {
@@ -107,12 +86,7 @@ class TrainRun {
   std::filesystem::path folder_;
 };
 
-/// Whether a flag is among the arguments.
-inline bool has_flag(int argc, char** argv, const std::string& flag) {
-  return std::any_of(argv + 1, argv + argc, [&](const char* word) { return flag == word; });
-}
-
-/// The work of the comparison with torchft: a model of about 3 M parameters, 2 sequences of 64
+/// The work of the benchmarks: a model of about 3 M parameters, 2 sequences of 64
 /// tokens a replica group and step.
 inline std::vector<std::string> comparison_settings(int replicas, int steps) {
   return {"model.preset=small-3m",

@@ -1,5 +1,6 @@
 # teson_folder(NAME DEPENDS targets… PRIVATE targets… TEST_DEPENDS targets… [TORCH])
-#   One library teson_NAME from every .cpp of the folder that is not a test, one program teson_NAME_test from every *_test.cpp.
+#   One library teson_NAME from every .cpp of the folder that is not a test, one program teson_NAME_test from every *_test.cpp, and a
+#   program fuzz_THING for each THING_fuzz.cpp: with TESON_FUZZ it is libFuzzer's, else tests/fuzz/driver.cpp runs it as a test.
 #   TORCH: of the half that uses libtorch; its tests carry no debug information. No precompiled header: loading one that holds
 #   ATen/ATen.h costs 5 s a source, as much as the narrow includes that replace it (ATen/core/Tensor.h and ATen/ops/NAME.h).
 function(teson_folder name)
@@ -32,6 +33,27 @@ function(teson_folder name)
       set_target_properties(teson_${name}_test PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
     endif()
     gtest_discover_tests(teson_${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${name} TIMEOUT 120)
+  endif()
+  if(TESON_BUILD_TESTS)
+    file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_fuzz.cpp)
+    foreach(fuzzer ${fuzzers})
+      teson_fuzzer(${name} ${fuzzer} ${ARG_PRIVATE})
+    endforeach()
+  endif()
+endfunction()
+
+function(teson_fuzzer folder source)
+  get_filename_component(name ${source} NAME_WE)
+  string(REGEX REPLACE "_fuzz$" "" name ${name})
+  add_executable(fuzz_${name} ${source})
+  target_link_libraries(fuzz_${name} PRIVATE teson_${folder} ${ARGN} teson::compile)
+  set(corpus ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
+  if(TESON_FUZZ)
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    target_sources(fuzz_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz/driver.cpp)
+    add_test(NAME fuzz.${name} COMMAND fuzz_${name} --runs 2000 ${corpus})
+    set_tests_properties(fuzz.${name} PROPERTIES LABELS "${folder};fuzz" TIMEOUT 300)
   endif()
 endfunction()
 

@@ -15,9 +15,7 @@ FORMAT_PAGES = ["frame", "checkpoint", "tokens"]
 WORDS = {
     r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b": "unfinished work is not committed",
     r"(?<![\w.~])/(work|root|home|Users)/\w": "a path of one machine",
-    r"py" r"pi\.org|download\.py" r"torch\.org|gh" r"cr\.io|docker\.io|deb\.debian\.org": "the host of a registry",
     r"\b[Ii]ss" r"ue #?\d": "the number of a task",
-    r"\b(as an A" r"I|langu" r"age mod" r"el assistant|Cla" r"ude|Chat" r"GPT|Cop" r"ilot)\b": "how the project is made",
     r"^(<{7}|>{7}) ": "a conflict left in",
 }
 HEAD = re.compile(r"^( {0,4})(?! )(?!namespace\b|class\b|struct\b|enum\b|union\b|if\b|for\b|while\b|switch\b|else\b|do\b|try\b|return\b"

@@ -9,8 +9,18 @@
 namespace teson::apps {
 
 int report(const Error& error) {
-  fmt::print(stderr, "teson: {}\n", error.message);
+  tell(fmt::format("teson: {}\n", error.message));
   return error.kind == ErrorKind::invalid ? kUserError : kFailed;
+}
+
+void tell(std::string_view text) {
+  (void)std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+Result<job::Config> load_job(const std::string& file, const std::vector<std::string>& overrides) {
+  auto config = job::load_config(file, overrides);
+  if (!config) return fail(ErrorKind::invalid, config.error().message);
+  return config;
 }
 
 std::filesystem::path program_folder() {

@@ -2,9 +2,11 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "teson/base/error.h"
+#include "teson/job/config.h"
 
 namespace CLI {
 class App;
@@ -25,6 +27,13 @@ void add_config(CLI::App& app, int& status);
 /// Prints "teson: …" to standard error and gives the exit status that belongs to the kind:
 /// `invalid` is the user's mistake.
 int report(const Error& error);
+
+/// To standard error, as it is. A closed or full one is no reason to stop.
+void tell(std::string_view text);
+
+/// The configuration of a command line. Whatever is wrong with it, a file that is not there
+/// included, is `invalid`: the user's to mend.
+Result<job::Config> load_job(const std::string& file, const std::vector<std::string>& overrides);
 
 /// The folder of the running program, where teson and teson-worker lie side by side.
 std::filesystem::path program_folder();

@@ -30,7 +30,7 @@ int run(const Arguments& arguments) {
     fmt::print("{}", *text);
     return kDone;
   }
-  const auto config = job::load_config(arguments.file, arguments.overrides);
+  const auto config = load_job(arguments.file, arguments.overrides);
   if (!config) return report(config.error());
   fmt::print("{}", job::to_toml(*config));
   return kDone;

@@ -32,22 +32,7 @@ class Controller::Observer final : public job::RunObserver {
 
   void step_committed(const job::StepReport& report) override {
     post([report](Controller& controller) {
-      job::StepRecord record;
-      record.step = report.step;
-      record.loss = report.loss;
-      record.tokens = report.tokens;
-      record.tokens_per_s = report.tokens_per_s;
-      record.learning_rate = report.learning_rate;
-      record.gradient_norm = report.gradient_norm;
-      record.seconds = report.seconds;
-      record.replicas = report.replicas;
-      record.epoch = report.epoch;
-      record.skipped = report.skipped;
-      job::LedgerLine ledger{report.step, report.ledger_epoch, {}};
-      for (const auto& lane : report.lanes)
-        ledger.lanes.push_back({lane.lane, lane.replica, lane.samples, lane.sample_hash});
-      controller.journal_.committed(report.replica, record, ledger,
-                                    Instant(Duration(report.committed_ns)));
+      controller.journal_.committed(report);
       if (!controller.first_commit_) controller.first_commit_ = controller.clock_.now();
     });
   }
@@ -57,9 +42,7 @@ class Controller::Observer final : public job::RunObserver {
     });
   }
   void checkpoint_ended(const job::CheckpointReport& report) override {
-    post([report](Controller& controller) {
-      controller.journal_.checkpoint(report.step, report.text, report.written);
-    });
+    post([report](Controller& controller) { controller.journal_.checkpoint(report); });
   }
   void entered(const job::EnteredReport& report) override {
     post([report](Controller& controller) {
@@ -117,7 +100,7 @@ Controller::~Controller() {
 
 RunEnd Controller::run() {
   if (auto started = start(); !started)
-    return {RunEnd::Status::failed, started.error().message, {}};
+    return {RunEnd::Status::failed, started.error().message, false, {}};
   while (!end_) {
     queue_.run_until(next_deadline());
     if (end_) break;
@@ -127,8 +110,10 @@ RunEnd Controller::run() {
     inject_due_faults();
     journal_.tick();
     if (kill_deadline_ && now >= *kill_deadline_) {
+      kill_all_workers();
       end({RunEnd::Status::stopped,
            "the grace time was over before a step boundary; the newest checkpoint is older",
+           false,
            {}});
     }
   }
@@ -139,7 +124,9 @@ RunEnd Controller::run() {
 
 Result<void> Controller::start() {
   actor::SystemOptions options;
-  options.on_actor_failure = [](const actor::ActorFailure&) {};
+  options.on_actor_failure = [this](const actor::ActorFailure& failure) {
+    queue_.post([this, failure] { on_actor_failure(failure); });
+  };
   system_ = std::make_unique<actor::System>(std::move(options));
   observer_ = system_->host<job::RunObserver>("observer", std::make_unique<Observer>(*this));
   if (config_.cluster.fault_tolerance) {
@@ -213,8 +200,10 @@ Result<void> Controller::start_workers() {
   };
   // The kernels' threads are a setting of the job, not of the shell it was started from.
   options.environment = [this](const actor::ProcPlace&) {
-    return std::map<std::string, std::string>{
+    std::map<std::string, std::string> environment{
         {"OMP_NUM_THREADS", fmt::format("{}", config_.train.threads)}};
+    if (log_level() <= LogLevel::info) environment.emplace("TESON_VERBOSE", "1");
+    return environment;
   };
   const Instant spawned = clock_.now();
   for (auto& worker : workers_)
@@ -278,7 +267,7 @@ void Controller::end(RunEnd end) {
 }
 
 void Controller::give_up(std::string reason) {
-  end({RunEnd::Status::failed, std::move(reason), {}});
+  end({RunEnd::Status::failed, std::move(reason), false, {}});
 }
 
 }  // namespace teson::apps

@@ -28,6 +28,7 @@ struct RunEnd {
   enum class Status { completed, stopped, failed };
   Status status = Status::failed;
   std::string reason;
+  bool users_mistake = false;  ///< of a failed one: a worker refused what it was given
   std::optional<job::FinishReport>
       report;  ///< from the rank that spoke for the job, if it came that far
 };
@@ -68,13 +69,14 @@ class Controller {
   Result<void> start_lighthouse();
   Result<void> start_workers();
   void give_order(int replica);
-  void watch_lighthouse();
   void on_lighthouse_exit(const actor::ProcExit& exit);
   void on_worker_exit(const actor::ProcExit& exit);
+  void on_actor_failure(const actor::ActorFailure& failure);
   void on_quorum_event(const quorum::Event& event);
   void on_record(const quorum::RecordNews& news);
   void restart_due_workers();
   void kill_expelled_workers();
+  void kill_all_workers();
   void inject_due_faults();
   void give_up(std::string reason);
   void end(RunEnd end);

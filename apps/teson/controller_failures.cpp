@@ -36,6 +36,16 @@ std::string Controller::cause_of(const Worker& worker, const actor::ProcExit& ex
   return fmt::format("exit code {}", exit.exit_code);
 }
 
+void Controller::on_actor_failure(const actor::ActorFailure& failure) {
+  if (ending_) return;
+  const std::string text =
+      fmt::format("actor '{}' of {} ended: {}", failure.name, failure.where, failure.error.message);
+  // Without its observer the run would go on, and nobody would hear of its end. A worker without
+  // its control actor trains on, but cannot be asked to stop.
+  if (failure.proc == 0) return give_up(text);
+  journal_.warning(text);
+}
+
 void Controller::on_worker_exit(const actor::ProcExit& exit) {
   if (ending_ || end_) return;
   const int replica = static_cast<int>(exit.rank);
@@ -51,14 +61,19 @@ void Controller::on_worker_exit(const actor::ProcExit& exit) {
   if (!config_.cluster.fault_tolerance)
     return give_up(fmt::format("with cluster.fault_tolerance = false the run cannot go on: {}",
                                exit.describe("workers")));
-  if (worker.hopeless) return give_up(fmt::format("replica {}: {}", replica, worker.last_words));
+  if (worker.hopeless) {
+    return end({RunEnd::Status::failed,
+                fmt::format("replica {}: {}", replica, worker.last_words),
+                !first_commit_,
+                {}});
+  }
   if (stop_requested_) {
     const bool any_left = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& other) {
       return &other != &worker &&
              !mesh_->exit_of(static_cast<std::size_t>(&other - workers_.data()));
     });
     if (!any_left)
-      end({RunEnd::Status::stopped, "the last worker ended before a step boundary", {}});
+      end({RunEnd::Status::stopped, "the last worker ended before a step boundary", false, {}});
     return;
   }
   std::optional<Duration> delay;
@@ -103,6 +118,7 @@ void Controller::restart_due_workers() {
       return give_up(fmt::format("starting replica {} again: {}", rank, replaced.error().message));
     }
     give_order(static_cast<int>(rank));
+    if (stop_requested_) (void)control_->at(rank).cast<&job::WorkerControl::stop_at_boundary>();
     journal_.spawned(static_cast<int>(rank), spawned);
   }
 }
@@ -115,6 +131,11 @@ void Controller::kill_expelled_workers() {
     worker.kill_at.reset();
     worker.killed = mesh_->kill(rank, SIGKILL).has_value();
   }
+}
+
+void Controller::kill_all_workers() {
+  for (std::size_t rank = 0; mesh_ && rank < workers_.size(); ++rank)
+    (void)mesh_->kill(rank, SIGKILL);
 }
 
 void Controller::on_quorum_event(const quorum::Event& event) {
@@ -184,11 +205,13 @@ void Controller::on_record(const quorum::RecordNews& news) {
 }
 
 void Controller::on_signal(int signal) {
-  if (stop_requested_ && signal == SIGINT) {
-    end({RunEnd::Status::stopped, "interrupted twice; the newest checkpoint is older", {}});
-    for (std::size_t rank = 0; mesh_ && rank < workers_.size(); ++rank)
-      (void)mesh_->kill(rank, SIGKILL);
+  if (signal == SIGUSR1) {
+    if (control_) (void)control_->cast<&job::WorkerControl::checkpoint_now>();
     return;
+  }
+  if (stop_requested_ && signal == SIGINT) {
+    end({RunEnd::Status::stopped, "interrupted twice; the newest checkpoint is older", false, {}});
+    return kill_all_workers();
   }
   if (!stop_requested_) {
     journal_.warning(signal == SIGINT
@@ -197,7 +220,7 @@ void Controller::on_signal(int signal) {
                          : "SIGTERM: ending at the next step boundary, with a checkpoint");
   }
   stop_requested_ = true;
-  if (signal == SIGTERM) {
+  if (signal == SIGTERM && !kill_deadline_) {
     kill_deadline_ =
         clock_.now() + std::chrono::duration_cast<Duration>(
                            std::chrono::duration<double>(config_.cluster.grace_seconds));

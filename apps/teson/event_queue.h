@@ -11,8 +11,7 @@
 namespace teson::apps {
 
 /// Functions that other threads hand to one thread, which runs them in order: whatever they touch
-/// needs no lock. Not bounded here: its producers are a handful of processes, and each waits for
-/// this thread in one way or another.
+/// needs no lock. Not bounded here: what is posted is a few small reports a step and process.
 class EventQueue {
  public:
   /// Threads: any.

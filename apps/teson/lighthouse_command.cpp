@@ -60,9 +60,13 @@ Result<void> keep_quorum_id(torchft::Options& options, const std::filesystem::pa
     TESON_TRY(const std::string text, read_file(path, 32));
     const auto [end, error] =
         std::from_chars(text.data(), text.data() + text.size(), options.quorum_id);
-    if (error != std::errc() || options.quorum_id < 0 || std::string_view(end, text.data() + text.size()) != "\n") {
-      return fail(ErrorKind::invalid,
-                  fmt::format("'{}' holds no quorum id; name another file with --quorum-id-file, or remove it", path.string()));
+    if (error != std::errc() || options.quorum_id < 0 ||
+        std::string_view(end, text.data() + text.size()) != "\n") {
+      return fail(
+          ErrorKind::invalid,
+          fmt::format(
+              "'{}' holds no quorum id; name another file with --quorum-id-file, or remove it",
+              path.string()));
     }
   } else {
     TESON_TRY_VOID(write_file_atomic(path, "0\n"));

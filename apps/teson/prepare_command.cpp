@@ -18,7 +18,7 @@ struct Arguments {
 };
 
 int run(const Arguments& arguments) {
-  const auto config = job::load_config(arguments.file, arguments.overrides);
+  const auto config = load_job(arguments.file, arguments.overrides);
   if (!config) return report(config.error());
   const auto prepared = prepare_corpus(*config, job::prepared_dir(*config), {});
   if (!prepared) return report(prepared.error());

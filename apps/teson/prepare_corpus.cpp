@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "apps/teson/commands.h"
 #include "teson/base/clock.h"
 #include "teson/data/prepare.h"
 #include "teson/data/sampler.h"
@@ -19,7 +20,7 @@ class StageLine {
   void show(const data::PrepareProgress& progress) {
     if (progress.stage == data::PrepareStage::reused ||
         progress.stage == data::PrepareStage::done) {
-      if (terminal_ && shown_) fmt::print(stderr, "\r\x1b[K");
+      if (terminal_ && shown_) tell("\r\x1b[K");
       return;
     }
     const bool new_stage = !shown_ || progress.stage != stage_;
@@ -28,11 +29,10 @@ class StageLine {
     std::string text = fmt::format("preparing the corpus: {}", to_string(progress.stage));
     if (progress.total > 0) text += fmt::format(" {}%", 100 * progress.done / progress.total);
     if (terminal_) {
-      fmt::print(stderr, "\r\x1b[K{}", text);
+      tell("\r\x1b[K" + text);
     } else if (new_stage) {
-      fmt::print(stderr, "{}\n", text);
+      tell(text + "\n");
     }
-    std::fflush(stderr);
   }
 
  private:

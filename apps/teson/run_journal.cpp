@@ -131,18 +131,28 @@ void RunJournal::epoch_started(std::uint64_t epoch, const std::vector<int>& memb
   write(record);
 }
 
-void RunJournal::committed(int replica, const job::StepRecord& step, const job::LedgerLine& ledger,
-                           Instant at) {
+void RunJournal::came_back(int replica, std::int64_t step, Instant at) {
+  failures_.rejoined(replica, at);
+  auto record = event(job::EventKind::rejoin);
+  record.at = at;
+  record.replica = replica;
+  record.step = step;
+  write(record);
+  live_.message(fmt::format("replica {} is back at step {}", replica, step));
+}
+
+void RunJournal::committed(const job::StepReport& report) {
+  const auto& step = report.step;
+  const Instant at{Duration(report.committed_ns)};
+  if (report.incarnation < incarnation_) return;  // of a history that was lost meanwhile
   failures_.committed(step.step, step.epoch, at);
-  if (coming_back_.erase(replica) > 0) {
-    failures_.rejoined(replica, at);
-    auto record = event(job::EventKind::rejoin);
-    record.at = at;
-    record.replica = replica;
-    record.step = step.step;
-    write(record);
-    live_.message(fmt::format("replica {} is back at step {}", replica, step.step));
+  if (coming_back_.erase(report.replica) > 0) came_back(report.replica, step.step, at);
+  if (first_step_ && report.incarnation > incarnation_) {
+    steps_lost_ += std::max<std::int64_t>(0, step_ - (step.step - 1));
+    step_ = step.step - 1;
+    tokens_ = step.tokens - job::tokens_per_step(config_);
   }
+  incarnation_ = report.incarnation;
   if (first_step_ && step.step <= step_) return;
   if (!first_step_) {
     first_step_ = step.step;
@@ -163,7 +173,7 @@ void RunJournal::committed(int replica, const job::StepRecord& step, const job::
                         step.step));
   }
   note_outcome(metrics_->write(step));
-  note_outcome(ledger_lines_->write(ledger));
+  note_outcome(ledger_lines_->write(report.ledger));
   live_.update(progress());
 }
 
@@ -177,12 +187,15 @@ void RunJournal::evaluated(std::int64_t step, double loss) {
   live_.message(fmt::format("step {}: validation loss {:.4f}", step, loss));
 }
 
-void RunJournal::checkpoint(std::int64_t step, const std::string& text, bool written) {
-  auto record = event(written ? job::EventKind::checkpoint : job::EventKind::warning);
-  record.step = step;
-  record.cause = text;
+void RunJournal::checkpoint(const job::CheckpointReport& report) {
+  auto record = event(report.written ? job::EventKind::checkpoint : job::EventKind::warning);
+  record.step = report.step;
+  record.cause = report.text;
   write(record);
-  if (!written) live_.message(fmt::format("teson: no checkpoint of step {}: {}", step, text));
+  if (!report.written)
+    live_.message(fmt::format("teson: no checkpoint of step {}: {}", report.step, report.text));
+  if (!report.trouble.empty())
+    warning(fmt::format("old checkpoints were not removed: {}", report.trouble));
 }
 
 void RunJournal::warning(std::string_view text) {
@@ -229,17 +242,19 @@ Result<void> RunJournal::finish(job::Summary& summary) {
   }
   summary.failures = failures_.rows();
   TESON_TRY(const auto steps, job::read_step_records(paths_.metrics()));
-  if (!steps.empty()) {
-    const auto finite = [](double loss) {
-      return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
-    };
-    summary.loss_first = finite(steps.front().loss);
-    summary.loss_last = finite(steps.back().loss);
-    if (step_ == 0) summary.steps = steps.back().step;
-    if (step_ == 0) summary.tokens = steps.back().tokens;
+  const auto finite = [](double loss) {
+    return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
+  };
+  if (!steps.empty() && step_ == 0) {
+    summary.steps = steps.back().step;
+    summary.tokens = steps.back().tokens;
   }
+  // Steps beyond the newest one are of a history that was lost.
   for (const auto& step : steps) {
-    if (step.step <= summary.steps && step.skipped) ++summary.steps_skipped;
+    if (step.step > summary.steps) break;
+    if (!summary.loss_first) summary.loss_first = finite(step.loss);
+    summary.loss_last = finite(step.loss);
+    if (step.skipped) ++summary.steps_skipped;
   }
   const auto& batch = config_.batch;
   job::LedgerPlan plan;

@@ -12,6 +12,7 @@
 #include "teson/base/clock.h"
 #include "teson/base/error.h"
 #include "teson/job/config.h"
+#include "teson/job/control.h"
 #include "teson/job/failure_ledger.h"
 #include "teson/job/inject.h"
 #include "teson/job/live_line.h"
@@ -42,21 +43,15 @@ class RunJournal {
   void fenced(std::uint64_t epoch, Instant at);
   void epoch_started(std::uint64_t epoch, const std::vector<int>& members, std::int64_t base_step,
                      Instant at);
-  /// One rank's report of a committed step; every rank sends one, the first of a step counts. `at`:
-  /// its commit.
-  void committed(int replica, const job::StepRecord& record, const job::LedgerLine& ledger,
-                 Instant at);
+  /// One rank's report of a committed step; every rank sends one, the first of a step counts. In a
+  /// higher incarnation the history goes back to the step before the reported one.
+  void committed(const job::StepReport& report);
   /// Every rank reports an evaluation; the first report counts.
   void evaluated(std::int64_t step, double loss);
-  void checkpoint(std::int64_t step, const std::string& text, bool written);
+  void checkpoint(const job::CheckpointReport& report);
   void warning(std::string_view text);
   /// Draws the live line again.
   void tick();
-
-  std::int64_t step() const { return step_; }
-  std::size_t failures() const { return failures_.rows().size(); }
-  /// The table of failures so far.
-  const std::vector<job::FailureRow>& failure_rows() const { return failures_.rows(); }
 
   /// Fills in what the journal knows, writes summary.json and the events still owed.
   Result<void> finish(job::Summary& summary);
@@ -67,6 +62,7 @@ class RunJournal {
   void write(const job::EventRecord& record);
   job::EventRecord event(job::EventKind kind) const;
   void note_injections(int replica);
+  void came_back(int replica, std::int64_t step, Instant at);
   void note_outcome(const Result<void>& written);
   job::Progress progress() const;
 
@@ -78,7 +74,8 @@ class RunJournal {
   job::FailureLedger failures_;
   job::LiveLine live_;
   Instant began_{};
-  std::int64_t step_ = 0;                   ///< the newest committed one
+  std::int64_t step_ = 0;  ///< the newest committed one
+  std::uint64_t incarnation_ = 0;
   std::optional<std::int64_t> first_step_;  ///< of this session
   std::int64_t steps_lost_ = 0;
   std::int64_t tokens_ = 0;

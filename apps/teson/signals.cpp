@@ -14,7 +14,7 @@ constexpr int kEnd = SIGUSR2;
 sigset_t own_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, kEnd})
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, kEnd})
     sigaddset(&signals, signal);
   return signals;
 }

@@ -5,9 +5,9 @@
 
 namespace teson::apps {
 
-/// Takes SIGINT and SIGTERM on a thread of its own, so that what they cause is ordinary code. Make
-/// it before any other thread: the signals are blocked from then on in this thread and in those it
-/// starts. Children get a clean mask.
+/// Takes SIGINT, SIGTERM and SIGUSR1 on a thread of its own, so that what they cause is ordinary
+/// code. Make it before any other thread: the signals are blocked from then on in this thread and
+/// in those it starts. Children get a clean mask.
 class Signals {
  public:
   /// `taken` gets each signal's number, on the thread of this object.

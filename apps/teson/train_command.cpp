@@ -18,6 +18,7 @@
 #include "apps/teson/run_journal.h"
 #include "apps/teson/signals.h"
 #include "teson/base/clock.h"
+#include "teson/checkpoint/checkpoint.h"
 #include "teson/job/config.h"
 #include "teson/job/inject.h"
 #include "teson/job/run_folder.h"
@@ -39,7 +40,6 @@ struct SignalTarget {
   EventQueue queue;
   std::stop_source preparation;
   Controller* controller = nullptr;  // queue's thread only
-  bool stopped = false;              // queue's thread only
 };
 
 job::Summary summarize(const RunEnd& end) {
@@ -56,18 +56,30 @@ job::Summary summarize(const RunEnd& end) {
   return summary;
 }
 
+// Outside the run's folder they are not moved aside with it, and would be resumed from.
+Result<void> refuse_old_checkpoints(const std::filesystem::path& dir) {
+  std::error_code code;
+  if (!std::filesystem::exists(dir, code) || std::filesystem::is_empty(dir, code)) return {};
+  return fail(ErrorKind::invalid,
+              fmt::format("--start-anew does not move '{}' (checkpoint.dir), which is not empty: "
+                          "move it away, or name another",
+                          dir.string()));
+}
+
 // What a run that has nothing left to do came to; unset where there is something to do.
 std::optional<job::Summary> finished_before(const job::Config& config,
                                             const job::RunFolder& folder) {
   if (!folder.existed()) return std::nullopt;
   const auto summary = job::read_summary(folder.paths().summary());
-  std::error_code code;
-  const bool has_checkpoint = !std::filesystem::is_empty(job::checkpoint_dir(config), code) && !code;
-  if (!summary || summary->status != "completed" || summary->steps != config.train.steps ||
-      !has_checkpoint) {
+  if (!summary || summary->status != "completed" || summary->steps != config.train.steps)
     return std::nullopt;
+  // Without its last checkpoint there is something to do.
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(job::checkpoint_dir(config), code)) {
+    const auto id = parse_checkpoint_name(entry.path().filename().string());
+    if (id && id->step == static_cast<std::uint64_t>(config.train.steps)) return *summary;
   }
-  return *summary;
+  return std::nullopt;
 }
 
 // A few lines of what the model has learnt.
@@ -87,15 +99,16 @@ void show_sample(const job::Config& config, const job::RunPaths& paths,
 }
 
 Result<int> train(const Arguments& arguments, SignalTarget& target) {
-  auto loaded = job::load_config(arguments.file, arguments.overrides);
-  // Whatever is wrong with it, a file that is not there included, is for the user to mend.
-  if (!loaded) return fail(ErrorKind::invalid, loaded.error().message);
-  job::Config config = std::move(*loaded);
+  TESON_TRY(job::Config config, load_job(arguments.file, arguments.overrides));
   if (!arguments.run_dir.empty()) config.run.dir = arguments.run_dir;
   TESON_TRY(const auto faults, job::parse_faults(arguments.faults));
   TESON_TRY_VOID(job::check_faults(faults, config));
   const auto dir = std::filesystem::absolute(job::run_dir(config));
   config.run.dir = dir.string();
+  if (!config.checkpoint.dir.empty()) {
+    config.checkpoint.dir = std::filesystem::absolute(config.checkpoint.dir).string();
+    if (arguments.start_anew) TESON_TRY_VOID(refuse_old_checkpoints(config.checkpoint.dir));
+  }
   job::RunFolderOptions folder_options;
   folder_options.start_anew = arguments.start_anew;
   TESON_TRY(const auto folder, job::RunFolder::open(dir, config, folder_options));
@@ -104,14 +117,15 @@ Result<int> train(const Arguments& arguments, SignalTarget& target) {
   auto corpus = prepare_corpus(config, prepared, target.preparation.get_token());
   if (!corpus && corpus.error().kind == ErrorKind::aborted) return kInterrupted;
   if (!corpus) return Failure(corpus.error());
-  fmt::print(stderr, "{}run:    '{}', {} replica{}\n", *corpus, dir.string(),
-             config.cluster.replicas, config.cluster.replicas == 1 ? "" : "s");
+  tell(fmt::format("{}run:    '{}', {} replica{}\n", *corpus, dir.string(), config.cluster.replicas,
+                   config.cluster.replicas == 1 ? "" : "s"));
 
   if (const auto summary = finished_before(config, folder)) {
-    fmt::print(stderr,
-               "this run has done its {} steps. To train on, raise train.steps; to begin from "
-               "nothing, --start-anew\n",
-               summary->steps);
+    job::Config longer = config;
+    longer.train.steps += 1;
+    const bool may_go_on = job::config_difference(config, longer).empty();
+    tell(fmt::format("this run has done its {} steps. {}o begin from nothing: --start-anew\n",
+                     summary->steps, may_go_on ? "To train on, raise train.steps; t" : "T"));
     fmt::print("{}", job::format_summary(*summary));
     std::fflush(stdout);
     show_sample(config, folder.paths(), prepared);
@@ -129,10 +143,15 @@ Result<int> train(const Arguments& arguments, SignalTarget& target) {
     target.controller = nullptr;
   }
   auto summary = summarize(end);
-  TESON_TRY_VOID(journal->finish(summary));
+  const auto written = journal->finish(summary);
   fmt::print("{}", job::format_summary(summary));
   std::fflush(stdout);
-  if (end.status == RunEnd::Status::failed) return Failure(Error{ErrorKind::failed, end.reason});
+  if (end.status == RunEnd::Status::failed) {
+    if (!written) report(written.error());
+    const auto kind = end.users_mistake ? ErrorKind::invalid : ErrorKind::failed;
+    return fail(kind, end.reason);
+  }
+  TESON_TRY_VOID(written);
   if (end.status == RunEnd::Status::stopped) return kInterrupted;
   show_sample(config, folder.paths(), prepared);
   return kDone;
@@ -141,9 +160,8 @@ Result<int> train(const Arguments& arguments, SignalTarget& target) {
 int run(const Arguments& arguments) {
   SignalTarget target;
   const Signals signals([&target](int signal) {
-    target.preparation.request_stop();
+    if (signal != SIGUSR1) target.preparation.request_stop();
     target.queue.post([&target, signal] {
-      target.stopped = true;
       if (target.controller != nullptr) target.controller->on_signal(signal);
     });
   });
@@ -157,7 +175,9 @@ void add_train(CLI::App& app, int& status) {
   auto arguments = std::make_shared<Arguments>();
   auto* command = app.add_subcommand("train",
                                      "Train as a configuration says, on this machine. The same "
-                                     "command again resumes from the newest checkpoint");
+                                     "command again resumes from the newest checkpoint. Ctrl-C and "
+                                     "SIGTERM end at the next step boundary, with a checkpoint; "
+                                     "SIGUSR1 takes one and goes on");
   command->add_option("file", arguments->file, "A TOML file (every key: teson config --explain)")
       ->required();
   command->add_option("--set", arguments->overrides, "key=value, over the file; repeatable")

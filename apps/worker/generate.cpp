@@ -12,8 +12,10 @@
 #include "teson/base/error.h"
 #include "teson/checkpoint/checkpoint.h"
 #include "teson/checkpoint/disk.h"
+#include "teson/checkpoint/manifest.h"
 #include "teson/data/prepare.h"
 #include "teson/job/config.h"
+#include "teson/job/run_folder.h"
 #include "teson/model/generation.h"
 #include "teson/model/language_model.h"
 #include "teson/train/flat_parameters.h"
@@ -22,12 +24,25 @@ namespace teson::apps {
 namespace {
 namespace fs = std::filesystem;
 
+// Where the checkpoints of a run lie; a folder that is no run's is taken as that place itself.
+Result<fs::path> checkpoints_of(const fs::path& folder) {
+  std::error_code code;
+  const job::RunPaths run{folder};
+  if (!fs::exists(run.config(), code)) return folder;
+  TESON_TRY(auto config, job::load_config(run.config()));
+  config.run.dir = folder.string();
+  return job::checkpoint_dir(config);
+}
+
 // A checkpoint's own folder, or the newest whole one of a run.
 Result<CheckpointReader> open_checkpoint(const fs::path& folder) {
-  if (auto direct = CheckpointReader::open(folder)) return direct;
-  const fs::path inside = folder / "checkpoints";
+  std::error_code code;
+  if (!fs::exists(folder, code))
+    return fail(ErrorKind::invalid, fmt::format("there is no '{}'", folder.string()));
+  if (fs::exists(folder / manifest_file_name, code)) return CheckpointReader::open(folder);
+  TESON_TRY(const auto place, checkpoints_of(folder));
   SystemDisk disk;
-  const CheckpointStore store(fs::is_directory(inside) ? inside : folder, disk);
+  const CheckpointStore store(place, disk);
   TESON_TRY(auto newest, store.newest_complete());
   for (const auto& skipped : newest.skipped) {
     fmt::print(stderr, "teson: passed over '{}': {}\n", skipped.path.string(), skipped.reason);
@@ -37,7 +52,7 @@ Result<CheckpointReader> open_checkpoint(const fs::path& folder) {
         ErrorKind::invalid,
         fmt::format("'{}' holds no complete checkpoint; a run writes one when it ends, and each "
                     "checkpoint.every steps",
-                    folder.string()));
+                    place.string()));
   }
   return std::move(*newest.checkpoint);
 }
@@ -47,9 +62,9 @@ Result<CheckpointReader> open_checkpoint(const fs::path& folder) {
 Result<data::Tokenizer> find_tokenizer(const CheckpointReader& checkpoint,
                                        const job::Config& config, const std::string& given) {
   const fs::path run = checkpoint.path().parent_path().parent_path();
-  std::vector<fs::path> candidates;
-  if (!given.empty()) candidates.push_back(given);
-  if (given.empty()) candidates = {run / "data", job::prepared_dir(config)};
+  const auto candidates = given.empty()
+                              ? std::vector<fs::path>{run / "data", job::prepared_dir(config)}
+                              : std::vector<fs::path>{given};
   std::string tried;
   for (const auto& folder : candidates) {
     auto prepared = data::open_prepared(folder);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,11 @@ namespace {
 
 using Observer = actor::Actor<job::RunObserver>;
 
+// Far beyond any lane: a peer that never comes is found otherwise.
+constexpr Duration kPeersWaitMax = std::chrono::hours(24);
+constexpr Duration kPeersStartMax = std::chrono::minutes(2);
+constexpr Duration kConnectAgain = std::chrono::milliseconds(20);
+
 // Everything one rank is made of, in the order it is built.
 struct Rank {
   job::WorkerOrder order;
@@ -43,7 +49,8 @@ struct Rank {
   std::string secret;
   SystemClock clock;
   std::uint64_t plan_hash = 0;
-  Duration microbatch{};  ///< how long one took when it was tried
+  std::uint64_t incarnation = 0;  ///< of the newest checkpoint
+  Duration microbatch{};          ///< how long one took when it was tried
   std::unique_ptr<train::Replica> replica;
   SystemDisk disk;
   std::unique_ptr<CheckpointStore> store;
@@ -54,6 +61,10 @@ struct Rank {
 };
 
 Result<void> load_newest_checkpoint(Rank& rank) {
+  if (const auto cleaned = rank.store->clean_stale(); !cleaned)
+    log_warning("checkpoint", "{}", cleaned.error().message);
+  TESON_TRY(const auto entries, rank.store->list());
+  if (!entries.empty()) rank.incarnation = entries.front().id.incarnation;
   TESON_TRY(auto newest, rank.store->newest_complete());
   for (const auto& skipped : newest.skipped) {
     log_warning("checkpoint", "passed over '{}': {}", skipped.path.string(), skipped.reason);
@@ -105,6 +116,7 @@ void join_quorum(Rank& rank, net::Loop& loop, const net::Address& lighthouse) {
   options.has_state = true;
   options.step = state.step;
   options.chain = state.chain;
+  options.incarnation = rank.incarnation;
   options.work = rank.microbatch;
   options.on_fence = [transport = rank.transport.get()](std::int64_t epoch) {
     transport->abort_below(static_cast<std::uint64_t>(epoch),
@@ -135,6 +147,19 @@ void join_fixed(Rank& rank) {
   rank.membership = train::fixed_membership(std::move(start));
 }
 
+// Without a lighthouse nobody says when the peers have started: they are tried until they have.
+Result<std::unique_ptr<comm::Communicator>> connect_fixed(const Rank& rank,
+                                                          const comm::GroupOptions& group) {
+  const Instant deadline = rank.clock.now() + kPeersStartMax;
+  while (true) {
+    auto connected = rank.transport->connect(group);
+    if (connected || connected.error().kind != ErrorKind::disconnected ||
+        rank.clock.now() > deadline)
+      return connected;
+    std::this_thread::sleep_for(kConnectAgain);
+  }
+}
+
 Result<std::unique_ptr<comm::Communicator>> connect(Rank& rank, const quorum::EpochRecord& record,
                                                     int own_rank) {
   comm::GroupOptions group;
@@ -147,18 +172,8 @@ Result<std::unique_ptr<comm::Communicator>> connect(Rank& rank, const quorum::Ep
   }
   // A peer enters when its running lane is done, however long that takes; a dead one is seen at
   // once, a lost one is fenced.
-  group.connect_timeout = std::chrono::hours(24);
-  if (!rank.member) {
-    // Fixed membership: the peers may still be starting.
-    const Instant deadline = rank.clock.now() + std::chrono::minutes(2);
-    while (true) {
-      auto connected = rank.transport->connect(group);
-      if (connected || connected.error().kind != ErrorKind::disconnected ||
-          rank.clock.now() > deadline)
-        return connected;
-      ::usleep(20000);
-    }
-  }
+  group.connect_timeout = kPeersWaitMax;
+  if (!rank.member) return connect_fixed(rank, group);
   group.on_peer_lost = [member = rank.member.get(), epoch = record.epoch](int peer) {
     member->report_peer_lost(epoch, peer, "its data connection ended");
   };
@@ -187,8 +202,13 @@ Result<void> train(Rank& rank, actor::Proc& proc, ControlState& control) {
       FaultInjector(std::move(plan), rank.paths.faults(), rank.order.replica, rank.clock);
   train::Trainer trainer(*rank.replica, *rank.membership, std::move(options));
   control.begin(trainer, rank.member.get(), rank.transport.get());
-  auto ended = trainer.run();
-  control.end();
+  Result<void> ended;
+  try {
+    ended = trainer.run();
+  } catch (const std::exception& error) {
+    ended = fail(ErrorKind::failed, fmt::format("exception: {}", error.what()));
+  }
+  control.end();  // before the trainer goes
   if (!ended && ended.error().kind == ErrorKind::aborted && control.stopping()) return {};
   return ended;
 }

@@ -51,9 +51,9 @@ auto guarded(F&& function) -> Result<typename Plain<std::invoke_result_t<F>>::ty
       return function();
     }
   } catch (const std::exception& exception) {
-    return fail(ErrorKind::failed, std::string("the handler threw: ") + exception.what());
+    return fail(ErrorKind::failed, std::string("it threw: ") + exception.what());
   } catch (...) {
-    return fail(ErrorKind::failed, "the handler threw something that is not a std::exception");
+    return fail(ErrorKind::failed, "it threw something that is not a std::exception");
   }
 }
 

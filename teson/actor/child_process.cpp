@@ -132,7 +132,8 @@ ChildProcess::~ChildProcess() {
 
 void ChildProcess::end() {
   if (reaped_) return;
-  ::kill(pid_, SIGKILL);
+  // By the descriptor: where others reap, the number may be somebody else's by now.
+  ::pidfd_send_signal(pidfd_.get(), SIGKILL, nullptr, 0);
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
   }
@@ -152,12 +153,17 @@ Result<void> ChildProcess::signal(int number) const {
 std::optional<ExitStatus> ChildProcess::reap() {
   TESON_CHECK(!reaped_);
   siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
-      info.si_pid == 0)
-    return std::nullopt;
+  const auto status_gone = [this]() -> std::optional<ExitStatus> {
+    if (errno == EINTR) return std::nullopt;
+    reaped_ = true;
+    return ExitStatus{.code = -1, .unknown = true};
+  };
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) < 0)
+    return status_gone();
+  if (info.si_pid == 0) return std::nullopt;
   // Until it is reaped its number, and so its group's, belongs to no one else.
   ::kill(-pid_, SIGKILL);
-  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG) < 0) return std::nullopt;
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG) < 0) return status_gone();
   reaped_ = true;
   if (info.si_code == CLD_EXITED) return ExitStatus{.code = info.si_status};
   return ExitStatus{

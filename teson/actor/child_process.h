@@ -24,9 +24,11 @@ struct ChildSpec {
 
 /// How a process ended.
 struct ExitStatus {
-  int code = 0;    ///< of exit; -1 if a signal ended it
+  int code = 0;    ///< of exit; -1 if a signal ended it, or if nobody knows
   int signal = 0;  ///< 0: none
   bool core_dumped = false;
+  /// Somebody else took the status, or nobody wanted it (SIGCHLD ignored).
+  bool unknown = false;
 };
 
 /// One started process, in its own process group, with no descriptor of ours but `socket`, as its

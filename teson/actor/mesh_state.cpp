@@ -40,7 +40,7 @@ Result<std::shared_ptr<RemoteProc>> MeshState::start(std::size_t rank, std::uint
   auto proc = std::make_shared<RemoteProc>(runtime_, options_, ProcPlace{rank, incarnation},
                                            std::move(welcome));
   const std::weak_ptr<MeshState> weak = weak_from_this();
-  TESON_TRY_VOID(proc->start({.attached =
+  TESON_TRY_VOID(proc->start({.changed =
                                   [weak] {
                                     if (const auto self = weak.lock()) self->wake();
                                   },
@@ -197,8 +197,14 @@ void MeshState::replace_dead(std::size_t rank,
 void MeshState::stop() {
   std::map<std::size_t, net::Timer> delayed;
   {
-    std::lock_guard lock(mutex_);
-    if (std::exchange(stopped_, true)) return;
+    std::unique_lock lock(mutex_);
+    if (std::exchange(stopped_, true)) {
+      // Somebody else is at it.
+      changed_.wait(lock, [this] { return all_ended_; });
+      lock.unlock();
+      runtime_.supervision.run([] {});
+      return;
+    }
     delayed.swap(delayed_);
   }
   // A replacement that was on its way is in procs_ afterwards; none will follow.
@@ -222,9 +228,14 @@ void MeshState::stop() {
   for (const auto& proc : procs)
     proc->release();
   on_failure({});
+  --runtime_.meshes;
+  {
+    std::lock_guard lock(mutex_);
+    all_ended_ = true;
+  }
+  changed_.notify_all();
   // A handler that runs now may use the mesh, which may go after this.
   runtime_.supervision.run([] {});
-  --runtime_.meshes;
 }
 
 BegunCall MeshState::begin(const Region& region, Duration deadline) const {

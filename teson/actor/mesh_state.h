@@ -76,6 +76,7 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
   std::map<std::size_t, net::Timer> delayed_;
   std::size_t next_choice_ = 0;  ///< the rank whose turn it is
   bool stopped_ = false;
+  bool all_ended_ = false;  ///< stop has done its work
   std::mutex replace_mutex_;  ///< one replacement at a time
 };
 

@@ -51,7 +51,7 @@ struct ProcExit {
   std::uint64_t incarnation = 0;
   pid_t pid = 0;
   std::string host;    ///< name of the machine it ran on
-  int exit_code = -1;  ///< -1: a signal ended it
+  int exit_code = -1;  ///< -1: a signal ended it, or it is not known how it ended
   int signal = 0;      ///< 0: it ended itself
   bool core_dumped = false;
   bool expected = false;  ///< it had been asked to end, by stop or replace

@@ -36,6 +36,9 @@ std::string ProcExit::describe(const std::string& mesh) const {
     const char* name = ::sigabbrev_np(signal);
     text += fmt::format(" was ended by signal {} (SIG{}){}", signal, name == nullptr ? "?" : name,
                         core_dumped ? ", core dumped" : "");
+  } else if (exit_code < 0) {
+    text +=
+        " has ended; how is not known (SIGCHLD is ignored, or something else waits for children)";
   } else {
     text += fmt::format(" has ended with exit code {}", exit_code);
   }
@@ -170,7 +173,7 @@ void RemoteProc::on_open() {
     std::lock_guard lock(mutex_);
     attached_ = true;
   }
-  if (hooks_.attached) hooks_.attached();
+  if (hooks_.changed) hooks_.changed();
 }
 
 void RemoteProc::on_exit() {
@@ -205,6 +208,7 @@ void RemoteProc::on_channel_end(const Error& error) {
       lost_ = lost;
     }
     runtime_.node.pending().fail_proc(id(), lost);
+    if (hooks_.changed) hooks_.changed();
     timer_ = runtime_.loop.after(options_.stop_grace, [this] {
       end_because("it had closed its connection and did not end");
     });
@@ -218,6 +222,7 @@ void RemoteProc::end_because(const std::string& cause) {
 
 void RemoteProc::report() {
   const auto self = shared_from_this();
+  if (exit()) return;
   timer_.cancel();
   stop_timer_.cancel();
   ProcExit exit{.rank = place_.rank,
@@ -232,7 +237,6 @@ void RemoteProc::report() {
                 .instant = std::chrono::steady_clock::now()};
   {
     std::lock_guard lock(mutex_);
-    if (exit_) return;
     exit.expected = expected_;
     exit_ = exit;
   }
@@ -275,6 +279,9 @@ Result<void> RemoteProc::send(Kind kind, std::shared_ptr<const std::string> payl
   std::shared_ptr<net::Channel> channel;
   {
     std::lock_guard lock(mutex_);
+    // A grandchild may still hold the socket: nobody reads there. Calls are registered before they
+    // are sent, so none is missed by the fail_proc that follows exit_.
+    if (exit_) return fail({ErrorKind::disconnected, exit_->describe(welcome_.mesh)});
     channel = channel_;
   }
   if (!channel)

@@ -24,7 +24,7 @@ namespace teson::actor::detail {
 class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
  public:
   struct Hooks {
-    std::function<void()> attached;              ///< loop's thread
+    std::function<void()> changed;               ///< loop's thread
     std::function<void(const ProcExit&)> ended;  ///< loop's thread, once
   };
   RemoteProc(Runtime& runtime, const ProcOptions& options, ProcPlace place, Welcome welcome);

@@ -9,8 +9,8 @@ namespace teson {
 
 enum class LogLevel { debug, info, warning, error };
 
-/// Where log lines go: standard error, one line an event, "12:00:01.123 I lighthouse  epoch 4
-/// started members=3". `program` names the process in each line ("worker 1"). Call once, from main,
+/// Where log lines go: standard error, one line an event: "12:00:01.123 I lighthouse  quorum:
+/// epoch 4 started". `program` names the process in each line ("worker 1"). Call once, from main,
 /// before threads start.
 void log_start(std::string program, LogLevel level);
 LogLevel log_level();

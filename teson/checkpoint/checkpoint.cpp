@@ -200,6 +200,15 @@ Result<fs::path> CheckpointStore::write(const CheckpointMeta& meta,
   const CheckpointId id{meta.incarnation, meta.step};
   TESON_TRY(Manifest manifest, plan(meta, sections, options_));
   TESON_TRY_VOID(make_folders(root_));
+  // A writer of an earlier history, or another run in the same folder: its checkpoint would count
+  // as old, and go, the moment it is written.
+  TESON_TRY(const auto entries, list());
+  if (!entries.empty() && entries.front().id.incarnation > id.incarnation) {
+    return fail(ErrorKind::invalid,
+                fmt::format("'{}' is of a newer history than incarnation {}: this state is not "
+                            "written beside it; name another checkpoint.dir",
+                            entries.front().path.string(), id.incarnation));
+  }
   TESON_TRY_VOID(check_room(disk_, root_, manifest));
   TESON_TRY(const PartialFolder partial, make_partial(disk_, root_, id));
   auto published = fill(disk_, partial.path, manifest, sections, stop).and_then([&] {
@@ -293,7 +302,10 @@ Result<std::vector<fs::path>> CheckpointStore::remove_old(std::size_t keep) cons
       continue;
     }
     const fs::path aside = removing_name(entry.path);
-    TESON_TRY_VOID(disk_.rename(entry.path, aside));
+    const auto renamed = disk_.rename(entry.path, aside);
+    std::error_code code;
+    if (!renamed && !fs::exists(entry.path, code)) continue;  // another writer was quicker
+    TESON_TRY_VOID(renamed);
     removed.push_back(entry.path);
     TESON_TRY_VOID(remove_tree(disk_, aside));
   }

@@ -121,7 +121,7 @@ class CheckpointStore {
   /// permission), `invalid` for a state that contradicts itself (parameters beyond the sections, a
   /// section name twice), `aborted` when `stop` was asked for (looked at once a block). A whole
   /// checkpoint of the same incarnation and step with the same chain hash counts as written; with
-  /// another one it is `invalid`.
+  /// another one it is `invalid`, and so is an incarnation older than one that is there.
   Result<std::filesystem::path> write(const CheckpointMeta& meta,
                                       std::span<const CheckpointSection> sections,
                                       std::stop_token stop = {}) const;

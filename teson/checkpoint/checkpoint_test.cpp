@@ -88,6 +88,19 @@ TEST_F(CheckpointTest, a_higher_incarnation_is_newer_than_a_higher_step) {
   EXPECT_EQ(newest(), (CheckpointId{2, 4000}));
 }
 
+TEST_F(CheckpointTest, an_older_history_is_not_written_beside_a_newer_one) {
+  SmallState state(7);
+  state.meta.incarnation = 2;
+  write(state);
+  state.meta.incarnation = 1;
+  state.meta.step = 9;
+  const auto written = store.write(state.meta, state.sections());
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().kind, ErrorKind::invalid);
+  EXPECT_NE(written.error().message.find("newer history"), std::string::npos);
+  EXPECT_EQ(names_in(root).size(), 1U);
+}
+
 TEST_F(CheckpointTest, any_damage_to_any_file_is_named_and_the_older_one_is_used) {
   write(SmallState(1));
   const fs::path victim = write(SmallState(2));

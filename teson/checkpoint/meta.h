@@ -32,7 +32,7 @@ struct CheckpointMeta {
   std::string plan_hash;
   std::string tokenizer_hash;
   std::uint64_t seed = 0;
-  /// Totals that a resumed run goes on counting from, by name ("tokens", "steps_skipped").
+  /// Totals that a resumed run goes on counting from, by name ("tokens", "updates").
   std::map<std::string, std::int64_t> counters;
   std::vector<ParameterEntry> parameters;
   bool operator==(const CheckpointMeta&) const = default;

@@ -31,6 +31,11 @@ void signal(const Fd& fd) {
   (void)!::write(fd.get(), &one, sizeof(one));
 }
 
+Error epoch_is_over(std::uint64_t epoch, std::uint64_t floor) {
+  return {ErrorKind::aborted,
+          fmt::format("epoch {} is over: this process is at epoch {} or later", epoch, floor)};
+}
+
 void clear(const Fd& fd) {
   std::uint64_t count = 0;
   (void)!::read(fd.get(), &count, sizeof(count));
@@ -38,18 +43,32 @@ void clear(const Fd& fd) {
 
 }  // namespace
 
-void send_notice(net::Socket& socket, std::uint16_t kind, std::uint64_t epoch,
-                 std::string_view text) {
+namespace {
+
+// A whole small frame at once. It fits: nothing else has been sent but the handshake. If the peer is
+// gone, the next receive will say so.
+void send_notice(net::Socket& socket, net::FrameHeader header, std::string_view text) {
   const auto payload = std::as_bytes(std::span(text.substr(0, notice_bytes_max)));
-  const auto header = net::encode_frame_header({.kind = kind,
-                                                .epoch = epoch,
-                                                .payload_bytes = payload.size(),
-                                                .payload_checksum = net::frame_checksum(payload)});
-  std::vector<std::byte> frame(header.begin(), header.end());
+  header.payload_bytes = payload.size();
+  header.payload_checksum = net::frame_checksum(payload);
+  const auto encoded = net::encode_frame_header(header);
+  std::vector<std::byte> frame(encoded.begin(), encoded.end());
   frame.insert(frame.end(), payload.begin(), payload.end());
-  // It fits: nothing else has been sent but the handshake. If the peer is gone, the next receive
-  // will say so.
   (void)socket.send_some(frame);
+}
+
+}  // namespace
+
+void send_welcome(net::Socket& socket, std::uint64_t epoch) {
+  send_notice(socket, {.kind = static_cast<std::uint16_t>(FrameKind::welcome), .epoch = epoch}, "");
+}
+
+void send_refusal(net::Socket& socket, std::uint64_t epoch, const Error& why) {
+  send_notice(socket,
+              {.kind = static_cast<std::uint16_t>(FrameKind::refused),
+               .flags = static_cast<std::uint16_t>(why.kind),
+               .epoch = epoch},
+              why.message);
 }
 
 Result<std::unique_ptr<Acceptor>> Acceptor::start(const HostTransportOptions& options) {
@@ -102,15 +121,14 @@ void Acceptor::refuse_below(std::uint64_t epoch) {
     });
   }
   for (Arrival& arrival : late) {
-    refuse(arrival.socket, fmt::format("epoch {} is over: this process is at epoch {} or later",
-                                       arrival.greeting.epoch, epoch));
+    refuse(arrival.socket, epoch_is_over(arrival.greeting.epoch, epoch));
   }
 }
 
-void Acceptor::refuse(net::Socket& socket, const std::string& reason) {
+void Acceptor::refuse(net::Socket& socket, const Error& reason) {
   ++refused_;
-  log_debug("comm", "{}: refused a connection: {}", address().to_string(), reason);
-  send_notice(socket, static_cast<std::uint16_t>(FrameKind::refused), 0, reason);
+  log_debug("comm", "{}: refused a connection: {}", address().to_string(), reason.message);
+  send_refusal(socket, 0, reason);
   socket.close();
 }
 
@@ -190,29 +208,30 @@ void Acceptor::progress(std::list<HandshakeLink>::iterator link) {
 void Acceptor::complete(HandshakeLink& link) {
   const auto greeting = decode_greeting(link.peer_body());
   net::Socket socket = link.take_socket();
-  if (!greeting) return refuse(socket, greeting.error().message);
+  if (!greeting) return refuse(socket, greeting.error());
   if (greeting->size > group_size_max || greeting->from >= greeting->size ||
       greeting->to >= greeting->size) {
-    return refuse(socket, fmt::format("impossible group: rank {} to rank {} of {}", greeting->from,
-                                      greeting->to, greeting->size));
+    return refuse(socket,
+                  {ErrorKind::invalid, fmt::format("impossible group: rank {} to rank {} of {}",
+                                                   greeting->from, greeting->to, greeting->size)});
   }
   arrive(std::move(socket), *greeting);
 }
 
 void Acceptor::arrive(net::Socket socket, const Greeting& greeting) {
-  std::string reason;
+  std::optional<Error> reason;
   {
     const std::lock_guard lock(mutex_);
     if (greeting.epoch < floor_) {
-      reason = fmt::format("epoch {} is over: this process is at epoch {} or later", greeting.epoch,
-                           floor_);
+      reason = epoch_is_over(greeting.epoch, floor_);
     } else if (held_.size() >= options_.held_connections_max) {
-      reason = fmt::format("{} connections wait here already", held_.size());
+      reason = Error{ErrorKind::overloaded,
+                     fmt::format("{} connections wait here already", held_.size())};
     } else {
       held_.push_back({std::move(socket), greeting, SystemClock().now()});
     }
   }
-  if (!reason.empty()) return refuse(socket, reason);
+  if (reason) return refuse(socket, *reason);
   signal(arrived_);
 }
 
@@ -227,8 +246,8 @@ void Acceptor::expire(Instant now) {
     }
   }
   for (Arrival& arrival : late) {
-    refuse(arrival.socket,
-           fmt::format("epoch {} did not start here in time", arrival.greeting.epoch));
+    refuse(arrival.socket, {ErrorKind::timed_out, fmt::format("epoch {} did not start here in time",
+                                                              arrival.greeting.epoch)});
   }
 }
 

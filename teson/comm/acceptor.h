@@ -58,7 +58,7 @@ class Acceptor {
   void complete(HandshakeLink& link);
   void arrive(net::Socket socket, const Greeting& greeting);
   void expire(Instant now);
-  void refuse(net::Socket& socket, const std::string& reason);
+  void refuse(net::Socket& socket, const Error& reason);
 
   const HostTransportOptions options_;
   net::Listener listener_;
@@ -75,9 +75,9 @@ class Acceptor {
   std::jthread thread_;
 };
 
-/// Sends a whole small frame at once; best effort.
-void send_notice(net::Socket& socket, std::uint16_t kind, std::uint64_t epoch,
-                 std::string_view text);
+/// The acceptor's answers to a greeting; best effort. The kind of a refusal's error travels with it.
+void send_welcome(net::Socket& socket, std::uint64_t epoch);
+void send_refusal(net::Socket& socket, std::uint64_t epoch, const Error& why);
 inline constexpr std::size_t notice_bytes_max = 512;
 
 }  // namespace teson::comm

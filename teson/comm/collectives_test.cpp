@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "teson/comm/frames.h"
+#include "teson/comm/message_box.h"
 #include "teson/comm/test_group.h"
+#include "teson/comm/work.h"
 
 namespace teson::comm {
 namespace {
@@ -238,6 +241,29 @@ TEST(Messages, beyond_the_bound_they_wait_at_their_sender_until_received) {
   EXPECT_TRUE(pair[1]->recv(received, 0, 9).wait());
   EXPECT_TRUE(sending.wait());
   EXPECT_TRUE(same_bits(received, sent));
+}
+
+TEST(Messages, empty_ones_count_against_the_bound_too) {
+  MessageBox box(2, 1024);
+  const auto arrive = [&box](std::uint32_t tag) {
+    net::FrameHeader header;
+    header.kind = static_cast<std::uint16_t>(FrameKind::message);
+    header.flags = MessageBox::last_chunk;
+    header.sequence = sequence_of(tag, 0);
+    const auto place = box.place(1, header).value();
+    if (!place) return false;
+    EXPECT_TRUE(box.received(1, header));
+    return true;
+  };
+  std::uint32_t kept = 0;
+  while (kept < 100 && arrive(kept))
+    ++kept;
+  EXPECT_GT(kept, 0U);
+  EXPECT_LE(kept, 1024U / 64) << "bytes of the list itself";
+  const auto work = std::make_shared<Work::State>();
+  EXPECT_TRUE(box.post(1, {0, {}, work}));
+  EXPECT_TRUE(arrive(kept)) << "one was taken, so there is room for one";
+  EXPECT_FALSE(arrive(kept + 1));
 }
 
 TEST(Queue, is_bounded) {

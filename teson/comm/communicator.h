@@ -54,7 +54,9 @@ struct ReduceParts {
 
 /// Collectives among the ranks of one epoch. Operations start at once and run on the communicator's
 /// own thread. Collectives run and end in the order in which they were started, which must be the
-/// same on every rank; messages (send, recv) go beside them and end when they are done. Buffers are
+/// same on every rank. Messages (send, recv) go beside them and end when they are done; but one that
+/// was sent after its sender had started a collective lies behind that one's bytes, so its receiver
+/// must have started the same collective before it waits for the message. Buffers are
 /// contiguous and belong to the caller, who keeps them alive and untouched until the Work ended.
 /// Sums are taken in rank order (or along the lane tree), so all ranks get the same bits, always
 /// the same. Threads: any; operations may be started from several, if their order is the same on

@@ -183,7 +183,7 @@ void Engine::finish_done() {
 void Engine::stream_failed(PeerStream& stream, const Error& error) {
   if (error.kind == ErrorKind::disconnected) return lose(stream, error);
   if (error.kind == ErrorKind::aborted) return;  // The abort itself follows by the queue.
-  end(error.in(fmt::format("rank {} ({})", stream.rank(), stream.peer().to_string())), -1);
+  end(error.in(fmt::format("rank {} ({})", stream.rank(), address_of(stream.rank()))), -1);
   stream.close();
 }
 
@@ -236,9 +236,13 @@ void Engine::check_losses() {
   end(loss_error(*culprit), loss.left && loss.blamed >= 0 ? loss.blamed : *culprit);
 }
 
+std::string Engine::address_of(int rank) const {
+  return options_.addresses[static_cast<std::size_t>(rank)].to_string();
+}
+
 Error Engine::loss_error(int rank) const {
   const Loss& loss = *losses_[static_cast<std::size_t>(rank)];
-  const std::string address = streams_[static_cast<std::size_t>(rank)]->peer().to_string();
+  const std::string address = address_of(rank);
   if (loss.left && loss.blamed >= 0) {
     return {ErrorKind::disconnected,
             fmt::format("rank {} is gone: rank {} ({}) left epoch {} because of it", loss.blamed,

@@ -22,7 +22,8 @@ namespace teson::comm {
 struct EngineOptions {
   std::uint64_t epoch = 0;
   int rank = 0;
-  std::vector<net::Socket> sockets;  ///< by rank; the own one empty
+  std::vector<net::Socket> sockets;     ///< by rank; the own one empty
+  std::vector<net::Address> addresses;  ///< by rank, for messages
   std::function<void(int rank)> on_peer_lost;
   std::size_t early_message_bytes_max = 0;
 };
@@ -72,6 +73,7 @@ class Engine final : private FrameReceiver, private FrameSender {
   bool needs(int rank) const;
   bool stands_still(const PeerStream& stream) const;
   void check_losses();
+  std::string address_of(int rank) const;
   Error loss_error(int rank) const;
   void end(const Error& error, int blamed);
 

@@ -149,7 +149,9 @@ Result<void> GroupConnect::read_notice(std::size_t rank) {
       for (const std::byte byte : std::span(peer.notice).subspan(net::frame_header_bytes))
         reason += static_cast<char>(byte);
       if (header.kind == static_cast<std::uint16_t>(FrameKind::refused)) {
-        return fail(ErrorKind::aborted,
+        const auto kind = std::min<std::uint16_t>(
+            header.flags, static_cast<std::uint16_t>(ErrorKind::unimplemented));
+        return fail(static_cast<ErrorKind>(kind),
                     fmt::format("{} refused the connection: {}", name(rank), reason));
       }
       return fail(
@@ -182,19 +184,22 @@ Result<void> GroupConnect::claim_arrivals() {
 Result<void> GroupConnect::claim(Arrival arrival) {
   const Greeting& greeting = arrival.greeting;
   if (greeting.size != peers_.size() || greeting.to != own() || greeting.from <= own()) {
-    const std::string what = fmt::format(
-        "rank {} of {} takes this process for rank {} in epoch {}; here it is rank {} of {}",
-        greeting.from, greeting.size, greeting.to, group_.epoch, group_.rank, peers_.size());
-    send_notice(arrival.socket, static_cast<std::uint16_t>(FrameKind::refused), group_.epoch, what);
-    return fail(ErrorKind::invalid, what + ": both must be given the same group");
+    const Error mismatch{
+        ErrorKind::invalid,
+        fmt::format("rank {} of {} takes this process for rank {} in epoch {}; here it is rank {} "
+                    "of {}: both must be given the same group",
+                    greeting.from, greeting.size, greeting.to, group_.epoch, group_.rank,
+                    peers_.size())};
+    send_refusal(arrival.socket, group_.epoch, mismatch);
+    return fail(mismatch);
   }
   if (!check_instance(greeting.from, greeting.instance)) {
     // An older process of that address; the right one is yet to come.
-    send_notice(arrival.socket, static_cast<std::uint16_t>(FrameKind::refused), group_.epoch,
-                "another instance is expected");
+    send_refusal(arrival.socket, group_.epoch,
+                 {ErrorKind::aborted, "another instance is expected"});
     return {};
   }
-  send_notice(arrival.socket, static_cast<std::uint16_t>(FrameKind::welcome), group_.epoch, "");
+  send_welcome(arrival.socket, group_.epoch);
   Peer& peer = peers_[greeting.from];
   peer.socket = std::move(arrival.socket);
   peer.ready = true;

@@ -104,6 +104,7 @@ Result<std::unique_ptr<Communicator>> HostTransport::Impl::finish(
             HostCommunicator::start({.epoch = group.epoch,
                                      .rank = group.rank,
                                      .sockets = std::move(*sockets),
+                                     .addresses = group.addresses,
                                      .on_peer_lost = group.on_peer_lost,
                                      .early_message_bytes_max = group.early_message_bytes_max}));
   floor = std::max(floor, group.epoch + 1);

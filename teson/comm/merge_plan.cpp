@@ -14,7 +14,7 @@ namespace {
 
 /// Terms and scratch of one block stay in the first-level cache.
 constexpr std::size_t block_elements = 2048;
-constexpr int lanes_max = 1 << 20;
+constexpr int lanes_max = 1 << 17;
 
 void add(float* target, const float* left, const float* right, std::size_t elements) {
   for (std::size_t i = 0; i < elements; ++i)

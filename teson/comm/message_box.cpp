@@ -27,7 +27,7 @@ Result<void> MessageBox::deliver(int rank, Early& message, PostedReceive& receiv
     return wrong_size(rank, message.tag, receive.data.size(), std::to_string(message.data.size()));
   }
   copy_into(receive.data, message.data);
-  early_bytes_ -= message.data.size();
+  early_bytes_ -= cost_of(message);
   receive.work->finish({});
   return {};
 }
@@ -50,18 +50,22 @@ Result<void> MessageBox::post(int from, PostedReceive receive) {
   return {};
 }
 
-void MessageBox::begin(Peer& peer, std::uint32_t tag) {
+bool MessageBox::begin(Peer& peer, std::uint32_t tag) {
   const auto match = std::ranges::find_if(
       peer.posted, [tag](const PostedReceive& receive) { return receive.tag == tag; });
+  const bool is_early = match == peer.posted.end();
+  if (is_early && early_bytes_ + early_overhead > early_bytes_max_) return false;
   peer.arriving = true;
   peer.next_sequence = sequence_of(tag, 0);
   peer.direct_bytes = 0;
-  if (match == peer.posted.end()) {
+  if (is_early) {
+    early_bytes_ += early_overhead;
     peer.early.push_back({tag, {}, false, std::nullopt});
-    return;
+    return true;
   }
   peer.direct = std::move(*match);
   peer.posted.erase(match);
+  return true;
 }
 
 Result<std::optional<std::span<std::byte>>> MessageBox::place(int rank,
@@ -79,7 +83,7 @@ Result<std::optional<std::span<std::byte>>> MessageBox::place(int rank,
                             rank, header.sequence, header.payload_bytes));
   }
   const auto bytes = static_cast<std::size_t>(header.payload_bytes);
-  if (first) begin(peer, static_cast<std::uint32_t>(tag));
+  if (first && !begin(peer, static_cast<std::uint32_t>(tag))) return std::nullopt;
   if (!peer.direct && peer.early.back().claimed) {
     // The receive came meanwhile: the rest goes straight into place, so that no message is too
     // large to be received.
@@ -87,7 +91,7 @@ Result<std::optional<std::span<std::byte>>> MessageBox::place(int rank,
     if (message.data.size() <= message.claimed->data.size())
       copy_into(message.claimed->data, message.data);
     peer.direct_bytes = message.data.size();
-    early_bytes_ -= message.data.size();
+    early_bytes_ -= cost_of(message);
     peer.direct = std::move(message.claimed);
     peer.early.pop_back();
   }

@@ -36,7 +36,6 @@ class MessageBox {
   /// A receive from the rank is not complete.
   bool needs(int rank) const;
   void fail_all(const Error& error);
-  std::size_t early_bytes() const { return early_bytes_; }
 
   /// Flags of a message's frames. The sequence is sequence_of(tag, chunk).
   static constexpr std::uint16_t last_chunk = 1;
@@ -58,7 +57,12 @@ class MessageBox {
     std::size_t direct_bytes = 0;
   };
 
-  void begin(Peer& peer, std::uint32_t tag);
+  /// What a kept message costs beside its bytes.
+  static constexpr std::size_t early_overhead = 128;
+  static std::size_t cost_of(const Early& message) { return early_overhead + message.data.size(); }
+
+  /// False if the message has no place: its receive is not posted, and too much is kept already.
+  bool begin(Peer& peer, std::uint32_t tag);
   Result<void> deliver(int rank, Early& message, PostedReceive& receive);
 
   std::size_t early_bytes_max_;

@@ -129,7 +129,6 @@ Result<PeerStream::Step> PeerStream::parse(FrameReceiver& receiver) {
 
 Result<PeerStream::Step> PeerStream::begin_frame(FrameReceiver& receiver) {
   const bool stale = header_->epoch != epoch_;
-  if (stale) ++dropped_frames_;
   if (!stale && header_->kind == static_cast<std::uint16_t>(FrameKind::leave)) {
     peer_left_ = true;
     peer_blamed_ = header_->flags - 1;

@@ -52,7 +52,7 @@ struct OutgoingFrame {
 };
 
 /// The connection to one peer within an epoch: frames out of caller's memory, frames into it,
-/// nothing ever blocks. Frames of another epoch are dropped and counted. One thread.
+/// nothing ever blocks. Frames of another epoch are dropped. One thread.
 class PeerStream {
  public:
   PeerStream(net::Socket socket, int rank, std::uint64_t epoch);
@@ -83,7 +83,6 @@ class PeerStream {
   const net::FrameHeader* paused_header() const { return paused_ && header_ ? &*header_ : nullptr; }
   /// The peer said that it leaves.
   bool peer_left() const { return peer_left_; }
-  std::uint64_t dropped_frames() const { return dropped_frames_; }
 
   /// From here on caller's memory is neither read nor written: what has not been sent is forgotten,
   /// but for the rest of a frame on its way, which is copied; what comes is dropped. Then the peer
@@ -140,7 +139,6 @@ class PeerStream {
   int peer_blamed_ = -1;
   bool leaving_ = false;
   std::vector<std::byte> rest_;  ///< the copy of the payload on its way when we left
-  std::uint64_t dropped_frames_ = 0;
 };
 
 }  // namespace teson::comm

@@ -12,13 +12,6 @@ namespace {
 constexpr std::size_t kCachePiecesMax = 65'536;
 constexpr std::size_t kCachePieceBytesMax = 64;
 
-struct TextHash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const {
-    return std::hash<std::string_view>{}(text);
-  }
-};
-
 }  // namespace
 
 struct Encoder::State {

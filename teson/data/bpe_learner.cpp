@@ -16,12 +16,6 @@ namespace {
 constexpr std::size_t kMergesBetweenProgress = 100;
 constexpr std::uint32_t kNone = UINT32_MAX;
 
-struct TextHash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const {
-    return std::hash<std::string_view>{}(text);
-  }
-};
 using PieceCounts = std::unordered_map<std::string, std::uint64_t, TextHash, std::equal_to<>>;
 
 /// One symbol of one distinct piece; neighbours are linked, and a symbol that was merged into its

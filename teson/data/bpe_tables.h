@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -14,6 +16,14 @@ inline constexpr TokenId kNoToken = UINT32_MAX;
 inline std::uint64_t pair_key(TokenId left, TokenId right) {
   return static_cast<std::uint64_t>(left) << 32 | right;
 }
+
+/// Lets maps of strings be asked with views.
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const {
+    return std::hash<std::string_view>{}(text);
+  }
+};
 
 struct PairHash {
   std::size_t operator()(std::uint64_t key) const {

@@ -64,7 +64,6 @@ struct TrainSection {
   std::int64_t evaluate_every = 0;  ///< steps; 0: only after the last one
   int evaluate_batches = 8;         ///< microbatches of the validation split; 0: never evaluate
   int nan_limit = 10;  ///< consecutive steps skipped for a non-finite gradient before the run stops
-  std::int64_t log_every = 10;  ///< steps between plain progress lines when there is no terminal
   std::string generate_prompt;
   int generate_tokens = 0;  ///< written after the last step; 0: none
 };
@@ -96,11 +95,11 @@ struct ClusterSection {
   int restart_window_s = 3600;
   bool fault_tolerance =
       true;  ///< false: fixed membership, no quorum, no vote, no fencing; a failure ends the run
-  double grace_seconds = 10;  ///< what a worker gets to end on request before it is killed
+  double grace_seconds = 10;  ///< from SIGTERM to the end of all, at most
 };
 
 struct CheckpointSection {
-  std::int64_t every = 0;  ///< steps; 0: only at the end and on request
+  std::int64_t every = 0;  ///< steps; 0: only at the end and at SIGUSR1
   int keep = 2;            ///< the newest so many stay
   std::string dir;         ///< empty: <run folder>/checkpoints
 };

@@ -155,7 +155,7 @@ std::vector<ConfigKey> model_and_data_keys() {
           "means "
           "the preset's.",
           note),
-      key("data.validation_fraction", identity, below(0, 1), FIELD(data.validation_fraction),
+      key("data.validation_fraction", identity, real(0, 0.5), FIELD(data.validation_fraction),
           "Part of the documents that is kept for validation, chosen by their hash."),
       key("data.prepared", free, length(0, 1024), FIELD(data.prepared),
           "Folder of the tokenizer and the token files, which several runs may share.",
@@ -193,8 +193,6 @@ std::vector<ConfigKey> batch_and_train_keys() {
       key("train.nan_limit", plan, whole(1, 1 << 20), FIELD(train.nan_limit),
           "Consecutive steps skipped because of a gradient that is not finite before the run "
           "stops."),
-      key("train.log_every", free, whole(1, kStepsMax), FIELD(train.log_every),
-          "Steps between progress lines where the output is no terminal."),
       key("train.generate_prompt", free, length(0, 4096), FIELD(train.generate_prompt),
           "Beginning of the text that is written after the last step."),
       key("train.generate_tokens", free, whole(0, 1 << 16), FIELD(train.generate_tokens),
@@ -252,9 +250,10 @@ std::vector<ConfigKey> cluster_and_checkpoint_keys() {
       key("cluster.fault_tolerance", free, kAny, FIELD(cluster.fault_tolerance),
           "false: fixed membership, without quorum, vote and fencing; a failure ends the run."),
       key("cluster.grace_seconds", free, above(0, 3600), FIELD(cluster.grace_seconds),
-          "What a worker gets to end on request before it is killed."),
+          "What SIGTERM leaves for the running step and its checkpoint, in seconds; then all is "
+          "killed."),
       key("checkpoint.every", plan, whole(0, kStepsMax), FIELD(checkpoint.every),
-          "Steps between checkpoints; 0: only at the end and on request."),
+          "Steps between checkpoints; 0: only at the end and at SIGUSR1."),
       key("checkpoint.keep", free, whole(1, 1000), FIELD(checkpoint.keep),
           "The newest so many checkpoints stay."),
       key("checkpoint.dir", free, length(0, 1024), FIELD(checkpoint.dir),

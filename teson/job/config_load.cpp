@@ -203,8 +203,8 @@ class Reader {
   void set_from_text(const ConfigKey& key, const std::string& text) {
     const bool as_toml =
         key.kind != ValueKind::text || (!text.empty() && (text[0] == '"' || text[0] == '\''));
-    const bool bare_entry =
-        key.kind == ValueKind::list && (text.empty() || (text[0] != '[' && text[0] != '"'));
+    const bool bare_entry = key.kind == ValueKind::list &&
+                            (text.empty() || (text[0] != '[' && text[0] != '"' && text[0] != '\''));
     if (as_toml && !bare_entry && text.find('\n') == std::string::npos &&
         count_dots(text) <= kDotsMax) {
       try {

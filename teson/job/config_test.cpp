@@ -281,8 +281,8 @@ TEST(Config, differences_name_what_makes_another_run) {
   using Keys = std::vector<std::string>;
   EXPECT_EQ(differs({}), Keys{});
   EXPECT_EQ(differs({"cluster.replicas=4", "cluster.min_replicas=2", "checkpoint.every=3",
-                     "run.dir=x", "run.name=y", "data.prepared=z", "train.log_every=3",
-                     "train.evaluate_every=2", "cluster.heartbeat_ms=50"}),
+                     "run.dir=x", "run.name=y", "data.prepared=z", "train.evaluate_every=2",
+                     "cluster.heartbeat_ms=50"}),
             Keys{});
   EXPECT_EQ(differs({"batch.lanes=8", "train.seed=2"}), (Keys{"batch.lanes", "train.seed"}));
   EXPECT_EQ(differs({"model.layers=3"}), Keys{"model.layers"});
@@ -313,9 +313,7 @@ TEST(Config, the_plan_hash_follows_what_workers_must_agree_on) {
     return plan_hash(parse("", overrides).value());
   };
   const std::uint64_t base = hash({});
-  EXPECT_EQ(
-      hash({"cluster.replicas=4", "run.name=other", "checkpoint.keep=7", "train.log_every=1"}),
-      base);
+  EXPECT_EQ(hash({"cluster.replicas=4", "run.name=other", "checkpoint.keep=7"}), base);
   for (const char* each :
        {"train.steps=99", "train.seed=2", "batch.lanes=8", "optimizer.beta1=0.8", "train.threads=2",
         "model.layers=3", "checkpoint.every=5", "train.nan_limit=3"}) {

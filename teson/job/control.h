@@ -8,6 +8,7 @@
 #include "teson/actor/actor_ref.h"
 #include "teson/actor/endpoints.h"
 #include "teson/base/error.h"
+#include "teson/job/records.h"
 
 namespace teson::job {
 
@@ -15,30 +16,13 @@ namespace teson::job {
 /// worker's actor posts to it, and the controller only listens. Instants are CLOCK_MONOTONIC
 /// nanoseconds; one host.
 
-struct LaneReport {
-  std::int32_t lane = 0;
-  std::int32_t replica = 0;
-  std::int64_t samples = 0;
-  std::uint64_t sample_hash = 0;
-};
-
-/// A step that the reporting rank has committed; see job/records.h for the fields. Every rank
-/// reports every step.
+/// A step that the reporting rank has committed. Every rank reports every step.
 struct StepReport {
   std::int32_t replica = 0;
   std::int64_t committed_ns = 0;
-  std::int64_t step = 0;
-  double loss = 0;
-  std::int64_t tokens = 0;
-  double tokens_per_s = 0;
-  double learning_rate = 0;
-  double gradient_norm = 0;
-  double seconds = 0;
-  std::int32_t replicas = 0;
-  std::uint64_t epoch = 0;
-  bool skipped = false;
-  std::uint64_t ledger_epoch = 0;
-  std::vector<LaneReport> lanes;  ///< of the whole step, not only this rank's
+  std::uint64_t incarnation = 0;  ///< of the history: after a total loss steps are done again
+  StepRecord step;
+  LedgerLine ledger;  ///< of the whole step, not only this rank's lanes
 };
 
 struct EvaluationReport {
@@ -49,7 +33,8 @@ struct EvaluationReport {
 struct CheckpointReport {
   std::int64_t step = 0;
   bool written = false;
-  std::string text;  ///< the folder, or why there is none
+  std::string text;     ///< the folder, or why there is none
+  std::string trouble;  ///< of removing old ones afterwards; empty: none
   double seconds = 0;
 };
 
@@ -60,7 +45,7 @@ struct EnteredReport {
   bool was_learner = false;
 };
 
-enum class EndKind : std::uint8_t { completed, stopped, diverged };
+enum class EndKind : std::uint8_t { completed, stopped, failed };
 
 /// The job's end, from the rank that speaks for it.
 struct FinishReport {

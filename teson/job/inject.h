@@ -65,7 +65,7 @@ struct FaultPlan {
 /// or "kill:every=15s,seed=7" with count=n. Kinds: kill, stop, segfault, exception, hang, nan.
 /// Durations: ms, s, m. `invalid`, naming the part that is wrong.
 Result<FaultPlan> parse_faults(const std::vector<std::string>& texts);
-/// The texts again, for a worker's command line; parse_faults gives the same plan.
+/// The texts again, for a worker's order; parse_faults gives the same plan.
 std::vector<std::string> to_texts(const FaultPlan& plan);
 /// `invalid` if a fault names a replica or a step that the job does not have.
 Result<void> check_faults(const FaultPlan& plan, const Config& config);

@@ -91,7 +91,7 @@ Result<LedgerLine> parse_ledger_line(std::string_view line);
 /// "2026-11-30T05:39:12.345Z"
 std::string iso_time(std::int64_t wall_ns);
 
-inline constexpr std::size_t kRecordLineBytesMax = 1 << 20;
+inline constexpr std::size_t kRecordLineBytesMax = 8 << 20;  ///< a ledger line of 65,536 lanes
 
 /// Appends lines to one file. A line is one write(2), so a reader sees whole lines; a crash may
 /// leave a cut last line, which open mends: completed if it is a whole record, else cut off.

@@ -177,7 +177,7 @@ TEST(RecordFile, a_bad_line_in_the_middle_is_named) {
   const auto path = folder.path() / "metrics.jsonl";
   append(path, to_json(step(1, 1)) + "\nrubbish\n" + to_json(step(2, 1)) + "\n");
   EXPECT_THAT(read_step_records(path).error().message, HasSubstr("metrics.jsonl:2"));
-  append(folder.path() / "long", std::string(2 << 20, 'x') + "\n");
+  append(folder.path() / "long", std::string(kRecordLineBytesMax + 1, 'x') + "\n");
   EXPECT_THAT(read_step_records(folder.path() / "long").error().message, HasSubstr("longer than"));
 }
 

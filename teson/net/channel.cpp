@@ -9,21 +9,28 @@
 namespace teson::net {
 
 Channel::Channel(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Channel::~Channel() { state_->detach(); }
+Channel::~Channel() {
+  state_->detach();
+}
 
-Result<std::unique_ptr<Channel>> Channel::connect(Loop& loop, const Address& address, ChannelOptions options, Instant deadline,
+Result<std::unique_ptr<Channel>> Channel::connect(Loop& loop, const Address& address,
+                                                  ChannelOptions options, Instant deadline,
                                                   int cancel_fd) {
   TESON_TRY(Socket socket, net::connect(address, deadline, cancel_fd));
-  return open_socket(loop, std::move(socket), HandshakeRole::initiator, std::move(options), deadline, cancel_fd);
+  return open_socket(loop, std::move(socket), HandshakeRole::initiator, std::move(options),
+                     deadline, cancel_fd);
 }
 
-Result<std::unique_ptr<Channel>> Channel::open(Loop& loop, Fd fd, HandshakeRole role, ChannelOptions options, Instant deadline,
+Result<std::unique_ptr<Channel>> Channel::open(Loop& loop, Fd fd, HandshakeRole role,
+                                               ChannelOptions options, Instant deadline,
                                                int cancel_fd) {
-  return open_socket(loop, Socket(std::move(fd), Address()), role, std::move(options), deadline, cancel_fd);
+  return open_socket(loop, Socket(std::move(fd), Address()), role, std::move(options), deadline,
+                     cancel_fd);
 }
 
-Result<std::unique_ptr<Channel>> Channel::open_socket(Loop& loop, Socket socket, HandshakeRole role, ChannelOptions options,
-                                                      Instant deadline, int cancel_fd) {
+Result<std::unique_ptr<Channel>> Channel::open_socket(Loop& loop, Socket socket, HandshakeRole role,
+                                                      ChannelOptions options, Instant deadline,
+                                                      int cancel_fd) {
   TESON_CHECK(!loop.on_loop_thread());
   HandshakeOptions handshake = options.handshake;
   handshake.role = role;
@@ -33,24 +40,38 @@ Result<std::unique_ptr<Channel>> Channel::open_socket(Loop& loop, Socket socket,
   return std::unique_ptr<Channel>(new Channel(std::move(state)));
 }
 
-std::unique_ptr<Channel> Channel::adopt(Loop& loop, Fd fd, HandshakeRole role, ChannelOptions options, const Address& peer) {
-  return std::unique_ptr<Channel>(
-      new Channel(std::make_shared<State>(loop, Socket(std::move(fd), peer), role, std::move(options))));
+std::unique_ptr<Channel> Channel::adopt(Loop& loop, Fd fd, HandshakeRole role,
+                                        ChannelOptions options, const Address& peer) {
+  return std::unique_ptr<Channel>(new Channel(
+      std::make_shared<State>(loop, Socket(std::move(fd), peer), role, std::move(options))));
 }
 
-void Channel::start(ChannelCallbacks callbacks) { state_->start(std::move(callbacks)); }
+void Channel::start(ChannelCallbacks callbacks) {
+  state_->start(std::move(callbacks));
+}
 
 Result<void> Channel::send(std::uint16_t kind, std::string payload, std::uint64_t epoch) {
   return state_->send(kind, std::make_shared<const std::string>(std::move(payload)), epoch);
 }
-Result<void> Channel::send(std::uint16_t kind, std::shared_ptr<const std::string> payload, std::uint64_t epoch) {
+Result<void> Channel::send(std::uint16_t kind, std::shared_ptr<const std::string> payload,
+                           std::uint64_t epoch) {
   TESON_CHECK(payload != nullptr);
   return state_->send(kind, std::move(payload), epoch);
 }
-Result<void> Channel::flush(Instant deadline) { return state_->flush(deadline); }
-void Channel::close() { state_->close(); }
-const std::vector<std::byte>& Channel::peer_body() const { return state_->peer_body(); }
-const Address& Channel::peer() const { return state_->peer(); }
-std::size_t Channel::outgoing_bytes() const { return state_->outgoing_bytes(); }
+Result<void> Channel::flush(Instant deadline) {
+  return state_->flush(deadline);
+}
+void Channel::close() {
+  state_->close();
+}
+const std::vector<std::byte>& Channel::peer_body() const {
+  return state_->peer_body();
+}
+const Address& Channel::peer() const {
+  return state_->peer();
+}
+std::size_t Channel::outgoing_bytes() const {
+  return state_->outgoing_bytes();
+}
 
 }  // namespace teson::net

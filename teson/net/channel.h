@@ -24,7 +24,8 @@ class Socket;
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(std::size_t size) : data_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
+  explicit Buffer(std::size_t size)
+      : data_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
 
   std::size_t size() const { return size_; }
   std::span<std::byte> bytes() { return {data_.get(), size_}; }
@@ -75,15 +76,17 @@ class Channel {
  public:
   /// Connects, runs the handshake and returns the open channel. Blocks until `deadline` or until cancel_fd is readable: not for the
   /// loop's thread. Nothing is delivered before start(). Errors as of net::connect and run_handshake.
-  static Result<std::unique_ptr<Channel>> connect(Loop& loop, const Address& address, ChannelOptions options, Instant deadline,
+  static Result<std::unique_ptr<Channel>> connect(Loop& loop, const Address& address,
+                                                  ChannelOptions options, Instant deadline,
                                                   int cancel_fd = -1);
   /// The same over a socket that is connected already, such as one end of a socketpair. A secret is required.
-  static Result<std::unique_ptr<Channel>> open(Loop& loop, Fd fd, HandshakeRole role, ChannelOptions options, Instant deadline,
+  static Result<std::unique_ptr<Channel>> open(Loop& loop, Fd fd, HandshakeRole role,
+                                               ChannelOptions options, Instant deadline,
                                                int cancel_fd = -1);
   /// Takes over a connected stream socket, whose other end does the same with the other role. The handshake runs on the loop from start() on;
   /// what is sent before it ends waits.
-  static std::unique_ptr<Channel> adopt(Loop& loop, Fd fd, HandshakeRole role, ChannelOptions options,
-                                        const Address& peer = {});
+  static std::unique_ptr<Channel> adopt(Loop& loop, Fd fd, HandshakeRole role,
+                                        ChannelOptions options, const Address& peer = {});
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -96,7 +99,8 @@ class Channel {
   /// queued, not received.
   Result<void> send(std::uint16_t kind, std::string payload, std::uint64_t epoch = 0);
   /// The same payload to many channels without copying it. It must not change any more.
-  Result<void> send(std::uint16_t kind, std::shared_ptr<const std::string> payload, std::uint64_t epoch = 0);
+  Result<void> send(std::uint16_t kind, std::shared_ptr<const std::string> payload,
+                    std::uint64_t epoch = 0);
   /// Waits until everything queued was handed to the kernel. `timed_out` at the deadline. Not for the loop's thread.
   Result<void> flush(Instant deadline);
   /// Ends the channel now; what was not yet handed to the kernel is lost. on_closed follows. Threads: any. Idempotent.
@@ -112,8 +116,9 @@ class Channel {
  private:
   friend class ChannelListener;
   class State;
-  static Result<std::unique_ptr<Channel>> open_socket(Loop& loop, Socket socket, HandshakeRole role, ChannelOptions options,
-                                                      Instant deadline, int cancel_fd);
+  static Result<std::unique_ptr<Channel>> open_socket(Loop& loop, Socket socket, HandshakeRole role,
+                                                      ChannelOptions options, Instant deadline,
+                                                      int cancel_fd);
   explicit Channel(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };
@@ -130,8 +135,9 @@ class ChannelListener {
  public:
   /// `on_accept` runs on the loop's thread with each channel whose handshake has succeeded, not yet started: keep it and start() it, or drop it
   /// to refuse. Strangers never reach it. Errors as of net::Listener::listen.
-  static Result<std::unique_ptr<ChannelListener>> listen(Loop& loop, const Address& address, ChannelListenerOptions options,
-                                                         std::function<void(std::unique_ptr<Channel>)> on_accept);
+  static Result<std::unique_ptr<ChannelListener>> listen(
+      Loop& loop, const Address& address, ChannelListenerOptions options,
+      std::function<void(std::unique_ptr<Channel>)> on_accept);
   ~ChannelListener();
   ChannelListener(const ChannelListener&) = delete;
   ChannelListener& operator=(const ChannelListener&) = delete;

@@ -19,8 +19,12 @@ constexpr int accepts_per_turn = 32;
 
 class ChannelListener::State : public std::enable_shared_from_this<ChannelListener::State> {
  public:
-  State(Loop& loop, Listener listener, ChannelListenerOptions options, std::function<void(std::unique_ptr<Channel>)> on_accept)
-      : loop_(loop), listener_(std::move(listener)), options_(std::move(options)), on_accept_(std::move(on_accept)) {}
+  State(Loop& loop, Listener listener, ChannelListenerOptions options,
+        std::function<void(std::unique_ptr<Channel>)> on_accept)
+      : loop_(loop),
+        listener_(std::move(listener)),
+        options_(std::move(options)),
+        on_accept_(std::move(on_accept)) {}
 
   const Address& address() const { return listener_.address(); }
 
@@ -36,7 +40,8 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
       stopped_ = true;
       watch_.cancel();
       pause_.cancel();
-      while (!pending_.empty()) pending_.front()->finish({ErrorKind::aborted, "the listener was closed"});
+      while (!pending_.empty())
+        pending_.front()->finish({ErrorKind::aborted, "the listener was closed"});
       listener_.close();
     });
   }
@@ -51,7 +56,8 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
     for (int i = 0; i < accepts_per_turn && !stopped_; ++i) {
       auto accepted = listener_.accept();
       if (!accepted) {
-        log_warning("net", "accepting at {}: {}", address().to_string(), accepted.error().describe());
+        log_warning("net", "accepting at {}: {}", address().to_string(),
+                    accepted.error().describe());
         pause_ = loop_.after(pause_when_short, [this] { arm(); });
         return;
       }
@@ -63,10 +69,13 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
 
   void authenticate(Socket socket) {
     if (pending_.size() >= options_.unauthenticated_max) {
-      pending_.front()->finish({ErrorKind::overloaded, fmt::format("more than {} connections without a proof; the oldest is dropped",
-                                                                   options_.unauthenticated_max)});
+      pending_.front()->finish(
+          {ErrorKind::overloaded,
+           fmt::format("more than {} connections without a proof; the oldest is dropped",
+                       options_.unauthenticated_max)});
     }
-    auto state = std::make_shared<Channel::State>(loop_, std::move(socket), HandshakeRole::acceptor, options_.channel);
+    auto state = std::make_shared<Channel::State>(loop_, std::move(socket), HandshakeRole::acceptor,
+                                                  options_.channel);
     const auto place = pending_.insert(pending_.end(), state);
     state->authenticate([this, place](const Result<void>& result) {
       const auto self = shared_from_this();
@@ -75,7 +84,8 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
       if (result && !stopped_) {
         on_accept_(std::move(channel));
       } else if (!result) {
-        log_debug("net", "connection to {} refused: {}", address().to_string(), result.error().describe());
+        log_debug("net", "connection to {} refused: {}", address().to_string(),
+                  result.error().describe());
       }
     });
   }
@@ -90,16 +100,23 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
   bool stopped_ = false;
 };
 
-Result<std::unique_ptr<ChannelListener>> ChannelListener::listen(Loop& loop, const Address& address, ChannelListenerOptions options,
-                                                                 std::function<void(std::unique_ptr<Channel>)> on_accept) {
-  TESON_TRY(Listener listener, Listener::listen(address, {.has_secret = !options.channel.handshake.secret.empty()}));
-  auto state = std::make_shared<State>(loop, std::move(listener), std::move(options), std::move(on_accept));
+Result<std::unique_ptr<ChannelListener>> ChannelListener::listen(
+    Loop& loop, const Address& address, ChannelListenerOptions options,
+    std::function<void(std::unique_ptr<Channel>)> on_accept) {
+  TESON_TRY(Listener listener,
+            Listener::listen(address, {.has_secret = !options.channel.handshake.secret.empty()}));
+  auto state =
+      std::make_shared<State>(loop, std::move(listener), std::move(options), std::move(on_accept));
   state->start();
   return std::unique_ptr<ChannelListener>(new ChannelListener(std::move(state)));
 }
 
 ChannelListener::ChannelListener(std::shared_ptr<State> state) : state_(std::move(state)) {}
-ChannelListener::~ChannelListener() { state_->stop(); }
-const Address& ChannelListener::address() const { return state_->address(); }
+ChannelListener::~ChannelListener() {
+  state_->stop();
+}
+const Address& ChannelListener::address() const {
+  return state_->address();
+}
 
 }  // namespace teson::net

@@ -69,8 +69,10 @@ void Channel::State::authenticate(std::function<void(const Result<void>&)> done)
   authenticated_ = std::move(done);
   handshake_ = std::make_unique<Handshake>(options_.handshake);
   deadline_ = loop_.after(options_.handshake_deadline, [this] {
-    finish({ErrorKind::timed_out, fmt::format("handshake with {}: no proof in {:.0f} ms; it is silent, or not one of ours",
-                                              name_of(peer()), to_ms(options_.handshake_deadline))});
+    finish(
+        {ErrorKind::timed_out,
+         fmt::format("handshake with {}: no proof in {:.0f} ms; it is silent, or not one of ours",
+                     name_of(peer()), to_ms(options_.handshake_deadline))});
   });
   ensure_watch();
   step_handshake();
@@ -107,7 +109,9 @@ Result<void> Channel::State::run_handshake_step() {
     // A handshake fits into any socket buffer, which nothing else has used yet.
     TESON_TRY(const std::size_t sent, socket_.send_some(output));
     if (sent != output.size()) {
-      return fail(ErrorKind::failed, fmt::format("expected room for {} bytes in the socket buffer, found {}", output.size(), sent));
+      return fail(ErrorKind::failed,
+                  fmt::format("expected room for {} bytes in the socket buffer, found {}",
+                              output.size(), sent));
     }
     return {};
   };
@@ -142,7 +146,8 @@ void Channel::State::read_from(std::size_t budget) {
     if (!received) return finish(std::move(received).error());
     if (*received == 0) break;
     total += *received;
-    if (auto taken = take_frames(); !taken) return finish(std::move(taken).error().in("message from " + name_of(peer())));
+    if (auto taken = take_frames(); !taken)
+      return finish(std::move(taken).error().in("message from " + name_of(peer())));
   }
   if (stage_ == Stage::open) arm_read();
 }
@@ -159,7 +164,8 @@ Result<std::size_t> Channel::State::receive() {
     staging_to_ -= staging_from_;
     staging_from_ = 0;
   }
-  TESON_TRY(const std::size_t received, socket_.receive_some(std::span(staging_).subspan(staging_to_)));
+  TESON_TRY(const std::size_t received,
+            socket_.receive_some(std::span(staging_).subspan(staging_to_)));
   staging_to_ += received;
   return received;
 }
@@ -171,8 +177,10 @@ Result<void> Channel::State::take_frames() {
     return deliver(header, std::exchange(filling_, Buffer()));
   }
   while (stage_ == Stage::open && staging_to_ - staging_from_ >= frame_header_bytes) {
-    const std::span<const std::byte> staged(staging_.data() + staging_from_, staging_to_ - staging_from_);
-    TESON_TRY(const FrameHeader header, decode_frame_header(staged.first<frame_header_bytes>(), options_.payload_bytes_max));
+    const std::span<const std::byte> staged(staging_.data() + staging_from_,
+                                            staging_to_ - staging_from_);
+    TESON_TRY(const FrameHeader header,
+              decode_frame_header(staged.first<frame_header_bytes>(), options_.payload_bytes_max));
     const auto rest = staged.subspan(frame_header_bytes);
     const auto size = static_cast<std::size_t>(header.payload_bytes);
     Buffer payload(size);
@@ -193,8 +201,9 @@ Result<void> Channel::State::take_frames() {
 Result<void> Channel::State::deliver(const FrameHeader& header, Buffer payload) {
   TESON_TRY_VOID(check_frame_payload(header, payload.bytes()));
   if (header.sequence != received_sequence_ + 1) {
-    return fail(ErrorKind::invalid, fmt::format("expected sequence {}, found {}; a message was lost or repeated",
-                                                received_sequence_ + 1, header.sequence));
+    return fail(ErrorKind::invalid,
+                fmt::format("expected sequence {}, found {}; a message was lost or repeated",
+                            received_sequence_ + 1, header.sequence));
   }
   received_sequence_ = header.sequence;
   const auto callbacks = callbacks_;

@@ -29,7 +29,8 @@ class Channel::State : public std::enable_shared_from_this<Channel::State> {
   void set_open(std::vector<std::byte> peer_body);
 
   void start(ChannelCallbacks callbacks);
-  Result<void> send(std::uint16_t kind, std::shared_ptr<const std::string> payload, std::uint64_t epoch);
+  Result<void> send(std::uint16_t kind, std::shared_ptr<const std::string> payload,
+                    std::uint64_t epoch);
   Result<void> flush(Instant deadline);
   void close();
   /// No callback from now on; ends the channel.
@@ -83,7 +84,8 @@ class Channel::State : public std::enable_shared_from_this<Channel::State> {
   std::vector<std::byte> staging_;  ///< received, not yet understood: [staging_from_, staging_to_)
   std::size_t staging_from_ = 0;
   std::size_t staging_to_ = 0;
-  std::optional<FrameHeader> filling_header_;  ///< a payload larger than what was staged arrives in place
+  std::optional<FrameHeader>
+      filling_header_;  ///< a payload larger than what was staged arrives in place
   Buffer filling_;
   std::size_t filled_ = 0;
   std::uint64_t received_sequence_ = 0;

@@ -1,9 +1,5 @@
 #include "teson/net/channel.h"
 
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +10,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "teson/net/frame.h"
 #include "teson/net/socket.h"
@@ -23,15 +22,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-Instant in(Duration delay) { return std::chrono::steady_clock::now() + delay; }
+Instant in(Duration delay) {
+  return std::chrono::steady_clock::now() + delay;
+}
 
 /// What one channel has heard.
 class Heard {
  public:
   ChannelCallbacks callbacks() {
-    return {.on_open = [this] { change([&] { open_ = true; }); },
-            .on_message = [this](Message message) { change([&] { messages_.push_back(std::move(message)); }); },
-            .on_closed = [this](const Error& error) { change([&] { closed_.push_back(error); }); }};
+    return {
+        .on_open = [this] { change([&] { open_ = true; }); },
+        .on_message =
+            [this](Message message) { change([&] { messages_.push_back(std::move(message)); }); },
+        .on_closed = [this](const Error& error) { change([&] { closed_.push_back(error); }); }};
   }
   bool wait(const std::function<bool(Heard&)>& until, Duration limit = 10s) {
     std::unique_lock lock(mutex_);
@@ -60,11 +63,15 @@ class Heard {
 };
 
 ChannelOptions options(std::string secret = "s") {
-  return {.handshake = {.job_id = "job", .purpose = "test", .secret = std::move(secret), .body = {std::byte{1}, std::byte{2}}}};
+  return {.handshake = {.job_id = "job",
+                        .purpose = "test",
+                        .secret = std::move(secret),
+                        .body = {std::byte{1}, std::byte{2}}}};
 }
 
 struct Pair {
-  explicit Pair(Loop& loop, ChannelOptions left_options = options(), ChannelOptions right_options = options()) {
+  explicit Pair(Loop& loop, ChannelOptions left_options = options(),
+                ChannelOptions right_options = options()) {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     left = Channel::adopt(loop, Fd(fds[0]), HandshakeRole::initiator, std::move(left_options));
@@ -135,12 +142,15 @@ TEST(Loop, lets_waiters_go_when_it_stops) {
   std::atomic<bool> go_on{true};
   std::atomic<int> ran{0};
   std::thread caller([&] {
-    while (go_on) loop.run([&] { ++ran; });
+    while (go_on)
+      loop.run([&] { ++ran; });
   });
-  while (ran < 100) std::this_thread::yield();
+  while (ran < 100)
+    std::this_thread::yield();
   loop.stop();
   const int then = ran;
-  while (ran < then + 100) std::this_thread::yield();
+  while (ran < then + 100)
+    std::this_thread::yield();
   go_on = false;
   caller.join();
 }
@@ -151,7 +161,8 @@ TEST(Channel, carries_messages_in_order_both_ways) {
   // Sent before the handshake: waits for it.
   ASSERT_TRUE(pair.left->send(7, std::string("early"), 3));
   pair.start();
-  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(pair.left->send(8, std::to_string(i)));
+  for (int i = 0; i < 1000; ++i)
+    ASSERT_TRUE(pair.left->send(8, std::to_string(i)));
   ASSERT_TRUE(pair.right->send(9, std::string()));
   ASSERT_TRUE(pair.right_heard.wait_messages(1001));
   ASSERT_TRUE(pair.left_heard.wait_messages(1));
@@ -159,7 +170,9 @@ TEST(Channel, carries_messages_in_order_both_ways) {
   EXPECT_EQ(pair.right->peer_body().size(), 2U);
   EXPECT_EQ(pair.right_heard.messages_[0].kind, 7);
   EXPECT_EQ(pair.right_heard.messages_[0].epoch, 3U);
-  for (int i = 0; i < 1000; ++i) EXPECT_EQ(pair.right_heard.messages_[static_cast<std::size_t>(i) + 1].payload.text(), std::to_string(i));
+  for (int i = 0; i < 1000; ++i)
+    EXPECT_EQ(pair.right_heard.messages_[static_cast<std::size_t>(i) + 1].payload.text(),
+              std::to_string(i));
   EXPECT_EQ(pair.left_heard.messages_[0].payload.size(), 0U);
 }
 
@@ -184,11 +197,13 @@ TEST(Channel, keeps_each_senders_order_with_many_senders_and_large_messages) {
       }
     });
   }
-  for (auto& thread : threads) thread.join();
+  for (auto& thread : threads)
+    thread.join();
   EXPECT_TRUE(left->flush(in(20s)));
   ASSERT_TRUE(heard.wait_messages(4 * count));
   std::array<int, 4> next{};
-  for (const auto& message : heard.messages_) EXPECT_EQ(std::atoi(message.payload.text().data()), next[message.kind]++);
+  for (const auto& message : heard.messages_)
+    EXPECT_EQ(std::atoi(message.payload.text().data()), next[message.kind]++);
 }
 
 TEST(Channel, delivers_the_last_words_and_then_the_end_once) {
@@ -231,7 +246,8 @@ TEST(Channel, bounds_what_waits_to_be_sent) {
   pair.left->start(pair.left_heard.callbacks());  // the right side never reads
   Result<void> sent;
   int count = 0;
-  while ((sent = pair.left->send(1, std::string(1 << 16, 'x')))) ASSERT_LT(++count, 1000);
+  while ((sent = pair.left->send(1, std::string(1 << 16, 'x'))))
+    ASSERT_LT(++count, 1000);
   EXPECT_EQ(sent.error().kind, ErrorKind::overloaded);
   EXPECT_LE(pair.left->outgoing_bytes(), small.outgoing_bytes_max);
   EXPECT_EQ(pair.left->send(1, std::string(1 << 20, 'x')).error().kind, ErrorKind::invalid);
@@ -267,7 +283,10 @@ TEST(Channel, closes_on_damaged_frames_and_huge_claims) {
     auto handshake = options().handshake;
     ASSERT_TRUE(run_handshake(raw, handshake, in(5s)));
     const std::string text = "payload";
-    FrameHeader header{.kind = 1, .sequence = 1, .payload_bytes = huge ? 1ULL << 62 : text.size(), .payload_checksum = 12345};
+    FrameHeader header{.kind = 1,
+                       .sequence = 1,
+                       .payload_bytes = huge ? 1ULL << 62 : text.size(),
+                       .payload_checksum = 12345};
     ASSERT_TRUE(raw.send_all(encode_frame_header(header), in(5s)));
     if (!huge) {
       ASSERT_TRUE(raw.send_all(std::as_bytes(std::span(text)), in(5s)));
@@ -287,7 +306,8 @@ TEST(Channel, may_be_dropped_inside_its_own_callback) {
     pair.right.reset();
     dropped.set_value();
   }});
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(pair.left->send(1, std::string("x")));
+  for (int i = 0; i < 10; ++i)
+    ASSERT_TRUE(pair.left->send(1, std::string("x")));
   EXPECT_EQ(dropped.get_future().wait_for(10s), std::future_status::ready);
 }
 
@@ -298,11 +318,12 @@ TEST(ChannelListener, accepts_members_of_the_job_over_unix_and_tcp) {
     Heard server_heard;
     std::unique_ptr<Channel> accepted;
     std::promise<void> ready;
-    auto listener = ChannelListener::listen(loop, at, {.channel = options()}, [&](std::unique_ptr<Channel> channel) {
-      accepted = std::move(channel);
-      accepted->start(server_heard.callbacks());
-      ready.set_value();
-    });
+    auto listener = ChannelListener::listen(loop, at, {.channel = options()},
+                                            [&](std::unique_ptr<Channel> channel) {
+                                              accepted = std::move(channel);
+                                              accepted->start(server_heard.callbacks());
+                                              ready.set_value();
+                                            });
     ASSERT_TRUE(listener) << listener.error().describe();
     auto wrong = Channel::connect(loop, (*listener)->address(), options("wrong"), in(5s));
     EXPECT_FALSE(wrong);
@@ -323,11 +344,13 @@ TEST(ChannelListener, lets_members_in_past_many_silent_strangers) {
   const TempFolder folder;
   Loop loop;
   std::promise<void> ready;
-  auto listener = ChannelListener::listen(loop, folder.socket(), {.channel = options(), .unauthenticated_max = 4},
-                                          [&](const std::unique_ptr<Channel>&) { ready.set_value(); });
+  auto listener = ChannelListener::listen(
+      loop, folder.socket(), {.channel = options(), .unauthenticated_max = 4},
+      [&](const std::unique_ptr<Channel>&) { ready.set_value(); });
   ASSERT_TRUE(listener);
   std::vector<Socket> strangers;
-  for (int i = 0; i < 20; ++i) strangers.push_back(*connect(folder.socket(), in(5s)));
+  for (int i = 0; i < 20; ++i)
+    strangers.push_back(*connect(folder.socket(), in(5s)));
   auto client = Channel::connect(loop, folder.socket(), options(), in(5s));
   ASSERT_TRUE(client) << client.error().describe();
   EXPECT_EQ(ready.get_future().wait_for(10s), std::future_status::ready);

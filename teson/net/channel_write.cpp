@@ -1,14 +1,13 @@
 // The sending half of a channel.
 
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "teson/net/channel_state.h"
 
@@ -22,10 +21,12 @@ constexpr std::size_t write_turn_bytes = 4 << 20;
 
 }  // namespace
 
-Result<void> Channel::State::send(std::uint16_t kind, std::shared_ptr<const std::string> payload, std::uint64_t epoch) {
+Result<void> Channel::State::send(std::uint16_t kind, std::shared_ptr<const std::string> payload,
+                                  std::uint64_t epoch) {
   if (payload->size() > options_.payload_bytes_max) {
-    return fail(ErrorKind::invalid, fmt::format("expected a message of at most {} bytes, found {}; send it in parts",
-                                                options_.payload_bytes_max, payload->size()));
+    return fail(ErrorKind::invalid,
+                fmt::format("expected a message of at most {} bytes, found {}; send it in parts",
+                            options_.payload_bytes_max, payload->size()));
   }
   FrameHeader header{.kind = kind, .epoch = epoch, .payload_bytes = payload->size()};
   header.payload_checksum = frame_checksum(std::as_bytes(std::span(*payload)));
@@ -33,11 +34,13 @@ Result<void> Channel::State::send(std::uint16_t kind, std::shared_ptr<const std:
   std::lock_guard lock(mutex_);
   if (closed_) return Failure(*closed_);
   const std::size_t size = frame_header_bytes + payload->size();
-  if (!queue_.empty() &&
-      (queued_bytes_ + size > options_.outgoing_bytes_max || queue_.size() >= options_.outgoing_messages_max)) {
+  if (!queue_.empty() && (queued_bytes_ + size > options_.outgoing_bytes_max ||
+                          queue_.size() >= options_.outgoing_messages_max)) {
     return fail(ErrorKind::overloaded,
-                fmt::format("{} bytes in {} messages already wait to be sent (at most {} bytes, {} messages); the receiver is too "
-                            "slow, try later", queued_bytes_, queue_.size(), options_.outgoing_bytes_max,
+                fmt::format("{} bytes in {} messages already wait to be sent (at most {} bytes, {} "
+                            "messages); the receiver is too "
+                            "slow, try later",
+                            queued_bytes_, queue_.size(), options_.outgoing_bytes_max,
                             options_.outgoing_messages_max));
   }
   header.sequence = ++sent_sequence_;
@@ -59,7 +62,8 @@ Result<void> Channel::State::write_locked() {
       const auto add = [&](const void* data, std::size_t size) {
         const std::size_t drop = std::min(skip, size);
         skip -= drop;
-        if (size > drop) parts[count++] = {const_cast<char*>(static_cast<const char*>(data)) + drop, size - drop};
+        if (size > drop)
+          parts[count++] = {const_cast<char*>(static_cast<const char*>(data)) + drop, size - drop};
       };
       add(queue_[i].header.data(), queue_[i].header.size());
       add(queue_[i].payload->data(), queue_[i].payload->size());
@@ -107,7 +111,7 @@ void Channel::State::write_ready() {
   }
   if (!written) {
     // All that the peer said before it went is delivered first; reading normally finds the end itself.
-    read_from(options_.payload_bytes_max);
+    if (callbacks_) read_from(options_.payload_bytes_max);
     return finish({ErrorKind::disconnected, written.error().message});
   }
   if (more) watch_.when_writable([this] { write_ready(); });

@@ -29,7 +29,8 @@
 
 namespace teson::net::detail {
 
-static_assert(std::endian::native == std::endian::little, "the codec copies integers as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "the codec copies integers as they lie in memory");
 
 /// Bytes being read. After the first failure everything fails; the first one is told.
 class Reader {
@@ -73,7 +74,8 @@ inline constexpr bool is_result<tl::expected<T, Error>> = true;
 
 /// Copied bit by bit, one or many.
 template <typename T>
-concept Plain = (std::is_arithmetic_v<T> && !std::same_as<T, bool> && sizeof(T) <= 8) || std::same_as<T, std::byte>;
+concept Plain = (std::is_arithmetic_v<T> && !std::same_as<T, bool> && sizeof(T) <= 8) ||
+                std::same_as<T, std::byte>;
 template <typename T>
 concept Text = std::same_as<T, std::string> || std::same_as<T, std::string_view>;
 template <typename T>
@@ -83,12 +85,14 @@ concept TupleLike = is_instance<T, std::pair> || is_instance<T, std::tuple>;
 template <typename T>
 concept PlainVector = is_instance<T, std::vector> && Plain<typename T::value_type>;
 template <typename T>
-concept Sequence = (is_instance<T, std::vector> && !Plain<typename T::value_type>) || is_instance<T, std::map>;
+concept Sequence =
+    (is_instance<T, std::vector> && !Plain<typename T::value_type>) || is_instance<T, std::map>;
 
 template <typename T>
 constexpr void require_aggregate() {
   static_assert(std::is_aggregate_v<T> && std::is_class_v<T>,
-                "the codec knows numbers, scoped enums, standard containers and structs without constructors");
+                "the codec knows numbers, scoped enums, standard containers and structs without "
+                "constructors");
 }
 
 // --- how large --------------------------------------------------------------------------------------------------------
@@ -100,9 +104,11 @@ template <typename T>
 constexpr std::size_t smallest() {
   if constexpr (Plain<T> || std::is_enum_v<T>) {
     return sizeof(T);
-  } else if constexpr (std::same_as<T, bool> || is_instance<T, std::optional> || is_instance<T, std::variant> || is_result<T>) {
+  } else if constexpr (std::same_as<T, bool> || is_instance<T, std::optional> ||
+                       is_instance<T, std::variant> || is_result<T>) {
     return 1;
-  } else if constexpr (is_duration<T> || is_instant<T> || Text<T> || ByteView<T> || PlainVector<T> || Sequence<T>) {
+  } else if constexpr (is_duration<T> || is_instant<T> || Text<T> || ByteView<T> ||
+                       PlainVector<T> || Sequence<T>) {
     return 8;
   } else if constexpr (is_std_array<T>) {
     return std::tuple_size_v<T> * smallest<typename T::value_type>();
@@ -126,7 +132,8 @@ std::size_t encoded_size(const T& value) {
     return length_bytes + value.size() * sizeof(typename T::value_type);
   } else if constexpr (Sequence<T>) {
     std::size_t size = length_bytes;
-    for (const auto& element : value) size += encoded_size<typename T::value_type>(element);
+    for (const auto& element : value)
+      size += encoded_size<typename T::value_type>(element);
     return size;
   } else if constexpr (is_instance<T, std::optional>) {
     return 1 + (value ? encoded_size(*value) : 0);
@@ -139,10 +146,12 @@ std::size_t encoded_size(const T& value) {
   } else if constexpr (is_std_array<T>) {
     if constexpr (Plain<typename T::value_type>) return smallest<T>();
     std::size_t size = 0;
-    for (const auto& element : value) size += encoded_size(element);
+    for (const auto& element : value)
+      size += encoded_size(element);
     return size;
   } else if constexpr (TupleLike<T>) {
-    return std::apply([](const auto&... parts) { return (std::size_t{0} + ... + encoded_size(parts)); }, value);
+    return std::apply(
+        [](const auto&... parts) { return (std::size_t{0} + ... + encoded_size(parts)); }, value);
   } else if constexpr (std::is_class_v<T> && std::is_aggregate_v<T>) {
     std::size_t size = 0;
     boost::pfr::for_each_field(value, [&](const auto& field) { size += encoded_size(field); });
@@ -157,7 +166,9 @@ std::size_t encoded_size(const T& value) {
 inline void put_raw(std::string& out, const void* data, std::size_t size) {
   if (size > 0) out.append(static_cast<const char*>(data), size);
 }
-inline void put_length(std::string& out, std::uint64_t length) { put_raw(out, &length, sizeof(length)); }
+inline void put_length(std::string& out, std::uint64_t length) {
+  put_raw(out, &length, sizeof(length));
+}
 
 template <typename T>
 void put(std::string& out, const T& value) {
@@ -180,9 +191,11 @@ void put(std::string& out, const T& value) {
     put_raw(out, value.data(), value.size() * sizeof(typename T::value_type));
   } else if constexpr (Sequence<T>) {
     put_length(out, value.size());
-    for (const auto& element : value) put<typename T::value_type>(out, element);
+    for (const auto& element : value)
+      put<typename T::value_type>(out, element);
   } else if constexpr (is_std_array<T>) {
-    for (const auto& element : value) put(out, element);
+    for (const auto& element : value)
+      put(out, element);
   } else if constexpr (TupleLike<T>) {
     std::apply([&](const auto&... parts) { (put(out, parts), ...); }, value);
   } else if constexpr (is_instance<T, std::optional>) {
@@ -242,7 +255,8 @@ bool get_vector(Reader& reader, T& value) {
 
 template <typename T>
 bool get_map(Reader& reader, T& value) {
-  constexpr std::size_t each = smallest<typename T::key_type>() + smallest<typename T::mapped_type>();
+  constexpr std::size_t each =
+      smallest<typename T::key_type>() + smallest<typename T::mapped_type>();
   static_assert(each > 0, "elements without bytes could be claimed without bound");
   std::size_t length = 0;
   if (!get_length(reader, each, length)) return false;
@@ -251,7 +265,8 @@ bool get_map(Reader& reader, T& value) {
     typename T::key_type key{};
     typename T::mapped_type mapped{};
     if (!get(reader, key) || !get(reader, mapped)) return false;
-    if (!value.emplace(std::move(key), std::move(mapped)).second) return reader.refuse("each key once, found one twice, element", i);
+    if (!value.emplace(std::move(key), std::move(mapped)).second)
+      return reader.refuse("each key once, found one twice, element", i);
   }
   return true;
 }
@@ -319,7 +334,8 @@ bool get(Reader& reader, T& value) {
     std::underlying_type_t<T> number{};
     if (!get(reader, number)) return false;
     value = static_cast<T>(number);
-    return is_enumerator(value) || reader.refuse("a known enumerator, found", static_cast<std::uint64_t>(number));
+    return is_enumerator(value) ||
+           reader.refuse("a known enumerator, found", static_cast<std::uint64_t>(number));
   } else if constexpr (is_duration<T>) {
     std::int64_t count = 0;
     if (!get(reader, count)) return false;
@@ -370,7 +386,23 @@ constexpr std::uint64_t fold(std::uint64_t hash, std::uint64_t value) {
 }
 
 /// What kind of thing stands at a place on the wire. The numbers are part of every schema hash.
-enum class Tag : std::uint64_t { number = 1, real, boolean, enumeration, duration, instant, text, sequence, array, tuple, optional, variant, result, record, none };
+enum class Tag : std::uint64_t {
+  number = 1,
+  real,
+  boolean,
+  enumeration,
+  duration,
+  instant,
+  text,
+  sequence,
+  array,
+  tuple,
+  optional,
+  variant,
+  result,
+  record,
+  none
+};
 
 template <typename... Parts>
 constexpr std::uint64_t fold_tag(Tag tag, Parts... parts) {
@@ -385,7 +417,8 @@ constexpr std::uint64_t schema();
 template <typename T, template <std::size_t, typename> typename ElementT, std::size_t Count>
 constexpr std::uint64_t schema_of_parts(Tag tag) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
-    return fold_tag(tag, std::uint64_t{Count}, schema<std::remove_cvref_t<typename ElementT<I, T>::type>>()...);
+    return fold_tag(tag, std::uint64_t{Count},
+                    schema<std::remove_cvref_t<typename ElementT<I, T>::type>>()...);
   }(std::make_index_sequence<Count>{});
 }
 
@@ -404,7 +437,8 @@ constexpr std::uint64_t schema() {
   } else if constexpr (std::is_enum_v<T>) {
     return fold_tag(Tag::enumeration, std::uint64_t{sizeof(T)}, enumerators<T>());
   } else if constexpr (is_duration<T>) {
-    return fold_tag(Tag::duration, static_cast<std::uint64_t>(T::period::num), static_cast<std::uint64_t>(T::period::den));
+    return fold_tag(Tag::duration, static_cast<std::uint64_t>(T::period::num),
+                    static_cast<std::uint64_t>(T::period::den));
   } else if constexpr (is_instant<T>) {
     return fold_tag(Tag::instant, schema<typename T::duration>());
   } else if constexpr (Text<T>) {
@@ -414,9 +448,11 @@ constexpr std::uint64_t schema() {
   } else if constexpr (is_instance<T, std::vector>) {
     return fold_tag(Tag::sequence, schema<typename T::value_type>());
   } else if constexpr (is_instance<T, std::map>) {
-    return fold_tag(Tag::sequence, schema<typename T::key_type>(), schema<typename T::mapped_type>());
+    return fold_tag(Tag::sequence, schema<typename T::key_type>(),
+                    schema<typename T::mapped_type>());
   } else if constexpr (is_std_array<T>) {
-    return fold_tag(Tag::array, std::uint64_t{std::tuple_size_v<T>}, schema<typename T::value_type>());
+    return fold_tag(Tag::array, std::uint64_t{std::tuple_size_v<T>},
+                    schema<typename T::value_type>());
   } else if constexpr (TupleLike<T>) {
     return schema_of_parts<T, std::tuple_element, std::tuple_size_v<T>>(Tag::tuple);
   } else if constexpr (is_instance<T, std::optional>) {

@@ -22,7 +22,8 @@ constexpr bool is_named() {
 /// A bit for each value 0 … 63 that is an enumerator.
 template <typename E>
 constexpr std::uint64_t enumerators() {
-  static_assert(std::is_enum_v<E> && !std::is_convertible_v<E, std::underlying_type_t<E>>, "only scoped enums go over the wire");
+  static_assert(std::is_enum_v<E> && !std::is_convertible_v<E, std::underlying_type_t<E>>,
+                "only scoped enums go over the wire");
   constexpr std::uint64_t mask = []<std::size_t... I>(std::index_sequence<I...>) {
     return ((std::uint64_t{is_named<static_cast<E>(I)>()} << I) | ...);
   }(std::make_index_sequence<64>{});
@@ -36,7 +37,8 @@ constexpr bool is_enumerator(E value) {
   if constexpr (std::is_signed_v<decltype(number)>) {
     if (number < 0) return false;
   }
-  return static_cast<std::uint64_t>(number) < 64 && ((enumerators<E>() >> static_cast<std::uint64_t>(number)) & 1) != 0;
+  return static_cast<std::uint64_t>(number) < 64 &&
+         ((enumerators<E>() >> static_cast<std::uint64_t>(number)) & 1) != 0;
 }
 
 }  // namespace teson::net::detail

@@ -30,6 +30,7 @@ struct Root {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   // What is accepted must be the one encoding of its value.
-  if (const auto root = teson::net::decode<Root>(input)) TESON_CHECK(teson::net::encode(*root).size() == size);
+  if (const auto root = teson::net::decode<Root>(input))
+    TESON_CHECK(teson::net::encode(*root).size() == size);
   return 0;
 }

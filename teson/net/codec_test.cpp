@@ -60,7 +60,8 @@ Everything sample() {
 
 std::string bytes(std::initializer_list<int> values) {
   std::string out;
-  for (const int value : values) out.push_back(static_cast<char>(value));
+  for (const int value : values)
+    out.push_back(static_cast<char>(value));
   return out;
 }
 
@@ -104,7 +105,8 @@ TEST(Codec, survives_garbage) {
   const std::string whole = encode(sample());
   for (int round = 0; round < 20000; ++round) {
     std::string damaged = whole;
-    for (int i = 0; i < 3; ++i) damaged[random() % damaged.size()] = static_cast<char>(random());
+    for (int i = 0; i < 3; ++i)
+      damaged[random() % damaged.size()] = static_cast<char>(random());
     (void)decode<Everything>(damaged);
   }
 }
@@ -124,7 +126,8 @@ TEST(Codec, refuses_values_outside_their_type) {
   EXPECT_FALSE(decode<Colour>(bytes({200})));
   EXPECT_TRUE(decode<Colour>(bytes({7})));
   EXPECT_FALSE((decode<std::variant<std::uint8_t, bool>>(bytes({2, 0}))));
-  EXPECT_FALSE((decode<std::map<std::uint8_t, std::uint8_t>>(bytes({2, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2}))));
+  EXPECT_FALSE(
+      (decode<std::map<std::uint8_t, std::uint8_t>>(bytes({2, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2}))));
 }
 
 TEST(Codec, gives_views_into_the_input) {

@@ -1,8 +1,5 @@
 #include "teson/net/loop.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -15,6 +12,8 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <pthread.h>
+#include <signal.h>
 
 #include "teson/base/check.h"
 
@@ -36,7 +35,8 @@ struct LoopState {
 };
 
 struct TimerState {
-  TimerState(LoopState& owner, std::function<void()> call) : loop(owner), timer(owner.context), function(std::move(call)) {}
+  TimerState(LoopState& owner, std::function<void()> call)
+      : loop(owner), timer(owner.context), function(std::move(call)) {}
 
   LoopState& loop;
   asio::steady_timer timer;
@@ -53,10 +53,10 @@ struct WatchState {
   }
   void wait(asio::posix::stream_descriptor::wait_type type, std::function<void()> ready) {
     TESON_CHECK(loop.on_thread());
-    descriptor.async_wait(type, [alive = alive, ready = std::move(ready)](const boost::system::error_code& error) {
-      if (error || !*alive) return;
-      ready();
-    });
+    auto done = [alive = alive, ready = std::move(ready)](const boost::system::error_code& error) {
+      if (!error && *alive) ready();
+    };
+    descriptor.async_wait(type, std::move(done));
   }
 
   LoopState& loop;
@@ -90,7 +90,9 @@ void Timer::cancel() {
 Watch::Watch() = default;
 Watch::Watch(Watch&&) noexcept = default;
 Watch& Watch::operator=(Watch&&) noexcept = default;
-Watch::~Watch() { cancel(); }
+Watch::~Watch() {
+  cancel();
+}
 
 void Watch::when_readable(std::function<void()> ready) {
   TESON_CHECK(state_ != nullptr);
@@ -102,7 +104,9 @@ void Watch::when_writable(std::function<void()> ready) {
   state_->wait(asio::posix::stream_descriptor::wait_write, std::move(ready));
 }
 
-void Watch::cancel() { state_.reset(); }
+void Watch::cancel() {
+  state_.reset();
+}
 
 Loop::Loop(std::string name) : state_(std::make_unique<detail::LoopState>()) {
   TESON_CHECK(name.size() <= 15, name);
@@ -110,7 +114,8 @@ Loop::Loop(std::string name) : state_(std::make_unique<detail::LoopState>()) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  for (const int own_fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&all, own_fault);
+  for (const int own_fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS})
+    sigdelset(&all, own_fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   state_->thread = std::thread([state = state_.get(), name = std::move(name)] {
     pthread_setname_np(pthread_self(), name.c_str());
@@ -120,9 +125,13 @@ Loop::Loop(std::string name) : state_(std::make_unique<detail::LoopState>()) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Loop::~Loop() { stop(); }
+Loop::~Loop() {
+  stop();
+}
 
-void Loop::post(std::function<void()> function) { asio::post(state_->context, std::move(function)); }
+void Loop::post(std::function<void()> function) {
+  asio::post(state_->context, std::move(function));
+}
 
 void Loop::run(const std::function<void()>& function) {
   if (state_->on_thread()) return function();
@@ -174,7 +183,9 @@ Watch Loop::watch(int fd) {
   return watch;
 }
 
-bool Loop::on_loop_thread() const { return state_->on_thread(); }
+bool Loop::on_loop_thread() const {
+  return state_->on_thread();
+}
 
 void Loop::stop() {
   TESON_CHECK(!on_loop_thread() || !state_->thread.joinable());

@@ -61,7 +61,7 @@ class Loop {
   Loop& operator=(const Loop&) = delete;
 
   /// Runs `function` on the loop's thread, after what was posted before. Threads: any. Not bounded here: the callers' own
-  /// queues are. After stop it is dropped.
+  /// queues are. After stop it never runs.
   void post(std::function<void()> function);
   /// Runs it there and returns when it has run; at once if this is the loop's thread, or if the loop has stopped.
   void run(const std::function<void()>& function);

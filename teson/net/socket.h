@@ -102,8 +102,7 @@ class Listener {
 Result<Socket> connect(const Address& address, Instant deadline, int cancel_fd = -1);
 
 /// Blocks until `fd` has one of `events` (POLLIN, POLLOUT), the deadline passes (`timed_out`), or
-/// cancel_fd is readable
-/// (`aborted`).
+/// cancel_fd is readable (`aborted`).
 Result<void> wait_for(int fd, short events, Instant deadline, int cancel_fd = -1);
 
 }  // namespace teson::net

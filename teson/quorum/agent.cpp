@@ -39,12 +39,6 @@ class Agent::Impl {
     uplink_->send(std::move(report));
   }
 
-  void confirm(ConfirmNoneLeft confirm) {
-    const std::lock_guard lock(mutex_);
-    confirm_ = confirm;
-    uplink_->send(std::move(confirm));
-  }
-
   std::unique_ptr<Uplink> uplink_;
 
  private:
@@ -55,8 +49,6 @@ class Agent::Impl {
       const std::lock_guard lock(mutex_);
       for (const ReportDead& report : reports_)
         uplink_->send(report);
-      if (confirm_) uplink_->send(*confirm_);
-      confirm_.reset();
     }
     if (options_.on_record) options_.on_record(news);
   }
@@ -77,7 +69,6 @@ class Agent::Impl {
   AgentOptions options_;
   std::mutex mutex_;
   std::deque<ReportDead> reports_;
-  std::optional<ConfirmNoneLeft> confirm_;
 };
 
 Agent::Agent(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -94,9 +85,6 @@ void Agent::report_dead(std::uint64_t instance, Cause cause, const std::string& 
   impl_->report(ReportDead{instance, cause, at.time_since_epoch().count(), what});
 }
 
-void Agent::confirm_none_left(const std::string& why) {
-  impl_->confirm(ConfirmNoneLeft{why});
-}
 bool Agent::connected() const {
   return impl_->uplink_->is_up();
 }

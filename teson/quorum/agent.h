@@ -45,10 +45,6 @@ class Agent {
 
   /// Proof: the process of `instance` has ended. `at`: when the kernel said so. Sent at once.
   void report_dead(std::uint64_t instance, Cause cause, const std::string& what, Instant at);
-  /// Proof: no process of the job from before lives, but those connected to the lighthouse now. For
-  /// a controller that was restarted and has seen to it. Lets a job whose members are all gone
-  /// start again from its checkpoints.
-  void confirm_none_left(const std::string& why);
   bool connected() const;
   void close();
 

@@ -30,13 +30,12 @@ bool is_interrupted(const EpochRecord& record, std::int64_t step);
 /// The lanes whose gradients each member contributes to `step`, ascending; step > base_step.
 /// Together: all lanes once (exact mode).
 ///  - exact, interrupted step: who holds a lane keeps it. The rest goes in aligned blocks, largest
-///  first, to who then has the fewest lanes
-///    (a learner counts as having as many as the busiest: it begins late), ties to the holder of
-///    the block's sibling, then by rank. A block is halved while giving it whole would leave its
-///    owner above everybody's fair share.
+///    first, to who then has the fewest lanes (a learner counts as having as many as the busiest:
+///    it begins late), ties to the holder of the block's sibling, then by rank. A block is halved
+///    while giving it whole would leave its owner above everybody's fair share.
 ///  - exact, otherwise: the buddy deal of Member::lanes.
 ///  - elastic: replica r of R computes its own slice [L·r/R, L·(r+1)/R); lanes of absent replicas
-///  are absent.
+///    are absent.
 std::vector<std::vector<int>> lanes_by_member(const EpochRecord& record, std::int64_t step);
 
 /// The same as nodes of the lane tree: what ReduceParts::held wants.

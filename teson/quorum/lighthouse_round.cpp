@@ -147,7 +147,9 @@ void LighthouseState::propose(std::uint64_t instance) {
 }
 
 void LighthouseState::fold_joiners() {
-  if (now_ - round_->began > rules_.bounds.coalesce()) return;
+  // A round that is short of members is open for as long as it takes.
+  const bool is_short = round_->proposed.size() < static_cast<std::size_t>(rules_.replicas_min);
+  if (!is_short && now_ - round_->began > rules_.bounds.coalesce()) return;
   for (const std::uint64_t instance : joiners()) {
     if (!round_->proposed.contains(instance)) propose(instance);
   }
@@ -190,16 +192,33 @@ void LighthouseState::decide_if_complete() {
     member.pid = peer.hello.pid;
     answers.push_back({std::move(member), answer->second});
   }
+  const bool enough = static_cast<std::int32_t>(answers.size()) >= rules_.replicas_min;
   if (stage_ == Stage::running) {
+    // With too few the round stays open: nobody trains until others have joined it.
+    if (!enough) return tell_short(answers.size());
     take_decision(decide_next(*record_, proposal(), std::move(answers), rules_.broken));
     return;
   }
-  if (static_cast<std::int32_t>(answers.size()) < rules_.replicas_min) {
+  if (!enough) {
     round_.reset();  // some went while the first record was being made: back to waiting
     return;
   }
+  // Newer than any checkpoint that a member has begun from, whatever this lighthouse remembers.
+  for (const std::uint64_t instance : round_->proposed)
+    incarnation_forming_ =
+        std::max(incarnation_forming_, peers_.at(instance).hello.incarnation + 1);
   take_decision(decide_first(record_ ? record_->epoch : 0, incarnation_forming_, proposal(),
                              std::move(answers)));
+}
+
+void LighthouseState::tell_short(std::size_t present) {
+  if (std::exchange(round_->is_told_short, true)) return;
+  Event event;
+  event.kind = EventKind::trouble;
+  event.epoch = round_->epoch;
+  event.text = fmt::format("{} of at least {} replicas are there: training waits for others",
+                           present, rules_.replicas_min);
+  push(std::move(event));
 }
 
 void LighthouseState::take_decision(const Decision& decision) {

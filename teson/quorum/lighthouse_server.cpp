@@ -1,6 +1,7 @@
 #include "teson/quorum/lighthouse_server.h"
 
 #include <deque>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -98,7 +99,13 @@ class LighthouseServer::Impl : public std::enable_shared_from_this<LighthouseSer
 
  private:
   void accept(std::unique_ptr<net::Channel> channel) {
-    if (is_closed_ || has_failed_ || links_.size() >= links_max) return;
+    if (is_closed_ || has_failed_) return;
+    if (links_.size() >= links_max) {
+      if (!std::exchange(is_told_full_, true))
+        log_warning("lighthouse", "{} connections are open: further ones are turned away",
+                    links_max);
+      return;
+    }
     const Link link = ++links_made_;
     net::Channel& added = *(links_[link] = std::move(channel));
     added.start({.on_open = {},
@@ -130,23 +137,19 @@ class LighthouseServer::Impl : public std::enable_shared_from_this<LighthouseSer
     perform(state_->on_message(link, *unpacked, monotonic_now()));
   }
 
-  /// Sending may end a channel, whose end is an input again: its outputs queue up behind these.
   void perform(std::vector<Output> more) {
-    for (Output& output : more)
-      outputs_.push_back(std::move(output));
-    if (is_performing_) return;
-    is_performing_ = true;
-    while (!outputs_.empty() && !has_failed_) {
-      const Output output = std::move(outputs_.front());
-      outputs_.pop_front();
+    std::deque<Output> outputs(std::make_move_iterator(more.begin()),
+                               std::make_move_iterator(more.end()));
+    while (!outputs.empty() && !has_failed_) {
+      const Output output = std::move(outputs.front());
+      outputs.pop_front();
       if (const auto* persist = std::get_if<Persist>(&output)) {
         for (Output& next : make_durable(persist->record))
-          outputs_.push_back(std::move(next));
+          outputs.push_back(std::move(next));
       } else {
         perform_one(output);
       }
     }
-    is_performing_ = false;
   }
 
   std::vector<Output> make_durable(const EpochRecord& record) {
@@ -253,13 +256,12 @@ class LighthouseServer::Impl : public std::enable_shared_from_this<LighthouseSer
   std::map<Link, std::unique_ptr<net::Channel>> links_;
   std::map<Link, net::Timer> closers_;
   Link links_made_ = 0;
-  std::deque<Output> outputs_;
-  bool is_performing_ = false;
   std::shared_ptr<const std::string> start_payload_;
   std::uint16_t start_kind_ = 0;
   std::int64_t start_epoch_ = 0;
   net::Timer timer_;
   bool is_closed_ = false;
+  bool is_told_full_ = false;
   bool has_failed_ = false;
   bool mirror_failed_ = false;
 };

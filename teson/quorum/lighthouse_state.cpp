@@ -13,6 +13,9 @@ namespace {
 /// Processes that are known at a time; more are refused.
 constexpr std::size_t peers_max = 4096;
 
+/// A job begins again once at each total loss: a number like this is damage.
+constexpr std::uint64_t incarnation_max = std::uint64_t{1} << 48;
+
 /// More than this a member cannot claim for its smallest piece of work.
 constexpr Duration work_max = std::chrono::minutes(10);
 
@@ -116,6 +119,14 @@ void LighthouseState::handle(Link link, const Hello& hello) {
                               hello.id.replica, hello.id.shard),
                   "this rank's numbers are out of range");
   }
+  if (hello.incarnation >= incarnation_max) {
+    return refuse(link, hello.id, "incarnation", fmt::format("less than {}", incarnation_max),
+                  fmt::to_string(hello.incarnation), "the incarnation is out of range");
+  }
+  if (hello.lanes_total < 1 || hello.lanes_total > lanes_max) {
+    return refuse(link, hello.id, "lanes", fmt::format("1 to {}", lanes_max),
+                  fmt::to_string(hello.lanes_total), "the number of lanes is out of range");
+  }
   if (const auto gone = gone_.find(hello.id.instance); gone != gone_.end()) {
     const bool was_expelled = gone->second == Gone::expelled;
     return refuse(link, hello.id, was_expelled ? "expelled" : "instance", "a new process",
@@ -140,6 +151,11 @@ void LighthouseState::admit(Link link, const Hello& hello) {
                     "too many processes");
     }
     if (refuse_if_other(link, hello)) return;
+  } else if (const Hello& was = known->second.hello;
+             hello.id != was.id || hello.plan_hash != was.plan_hash ||
+             hello.lanes_total != was.lanes_total || hello.mode != was.mode) {
+    return refuse(link, hello.id, "instance", "what it said at first", "something else",
+                  "a process cannot change its place or its plan: start a new one");
   }
   const bool is_new = known == peers_.end();
   Peer& peer = peers_[hello.id.instance];
@@ -204,11 +220,6 @@ bool LighthouseState::refuse_if_other(Link link, const Hello& hello) {
       first = peer.order;
       reference = peer.hello;
     }
-  }
-  if (hello.lanes_total < 1 || hello.lanes_total > lanes_max) {
-    refuse(link, hello.id, "lanes", fmt::format("1 to {}", lanes_max),
-           fmt::to_string(hello.lanes_total), "the number of lanes is out of range");
-    return true;
   }
   if (!reference) return false;
   const char* same_job =
@@ -344,21 +355,6 @@ void LighthouseState::handle(Link link, const ReportDead& report) {
   const bool was_here = peers_.contains(report.instance);
   mark_gone(report.instance, Gone::dead);
   if (was_here && wanted_ && wanted_->second == 0) wanted_->second = report.at_ns;
-}
-
-void LighthouseState::handle(Link link, const ConfirmNoneLeft& confirm) {
-  if (!agents_.contains(link) || !record_) return;
-  for (const Member& member : std::vector<Member>(record_->members)) {
-    const auto peer = peers_.find(member.id.instance);
-    if (peer != peers_.end() && peer->second.link != 0) continue;
-    Event event;
-    event.kind = EventKind::dead;
-    event.id = member.id;
-    event.cause = Cause::launcher;
-    event.text = confirm.why;
-    push(std::move(event));
-    mark_gone(member.id.instance, Gone::dead);
-  }
 }
 
 std::vector<LighthouseState::Known> LighthouseState::known() const {

@@ -109,6 +109,7 @@ class LighthouseState {
     std::set<std::uint64_t> proposed;
     std::map<std::uint64_t, Status> answers;
     bool is_persisting = false;
+    bool is_told_short = false;  ///< the event of too few members is out
   };
   enum class Gone : std::uint8_t { dead, left, expelled };
 
@@ -121,7 +122,6 @@ class LighthouseState {
   void handle(Link link, const Leave& leave);
   void handle(Link link, const Observe& observe);
   void handle(Link link, const ReportDead& report);
-  void handle(Link link, const ConfirmNoneLeft& confirm);
   bool refuse_if_other(Link link, const Hello& hello);
   void admit(Link link, const Hello& hello);
   void refuse(Link link, const MemberId& id, std::string field, std::string expected,
@@ -145,6 +145,7 @@ class LighthouseState {
   void propose(std::uint64_t instance);
   void fold_joiners();
   void decide_if_complete();
+  void tell_short(std::size_t present);
   void take_decision(const Decision& decision);
   void persist(EpochRecord record);
   void enter_waiting_proof();

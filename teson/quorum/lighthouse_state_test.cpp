@@ -41,6 +41,7 @@ class LighthouseStateTest : public testing::Test {
     const MemberState& state = ranks_.at(link).state;
     Hello hello;
     hello.work_ns = work_.count();
+    hello.incarnation = incarnation_;
     hello.job = "job";
     hello.id = state.id();
     hello.lanes_total = 4;
@@ -104,6 +105,7 @@ class LighthouseStateTest : public testing::Test {
   static constexpr Link agent_link = 1000;
   Instant now_{std::chrono::seconds(100)};
   Duration work_{};
+  std::uint64_t incarnation_ = 0;
   std::optional<LighthouseState> state_;
   std::map<Link, Rank> ranks_;
   std::map<Link, Refused> refused_;
@@ -122,6 +124,67 @@ TEST_F(LighthouseStateTest, waits_for_all_expected_or_for_the_grace_with_the_min
   EXPECT_EQ(members(), 0U);
   pass(milliseconds(200), {a, b});
   EXPECT_EQ(members(), 2U) << "after 50 heartbeats";
+}
+
+TEST_F(LighthouseStateTest, with_less_than_the_minimum_left_training_waits_for_others) {
+  make(3, 2);
+  const Link a = join(1, 0);
+  join(2, 1);
+  join(3, 2);
+  ASSERT_EQ(members(), 3U);
+  feed(state_->on_message(agent_link, ReportDead{2, Cause::process_ended, 0, "SIGKILL"}, now_));
+  EXPECT_EQ(members(), 2U);
+  const std::int64_t epoch = state_->record()->epoch;
+  feed(state_->on_message(agent_link, ReportDead{3, Cause::process_ended, 0, "SIGKILL"}, now_));
+  pass(std::chrono::seconds(20), {a});
+  EXPECT_EQ(state_->record()->epoch, epoch) << "one is less than the minimum";
+  EXPECT_TRUE(state_->in_round());
+  EXPECT_TRUE(expulsions().empty());
+  const auto told = std::count_if(events_.begin(), events_.end(), [](const Event& event) {
+    return event.kind == EventKind::trouble && event.text.find("1 of at least 2") == 0;
+  });
+  EXPECT_EQ(told, 1);
+  join(4, 1);
+  ASSERT_EQ(members(), 2U);
+  EXPECT_GT(state_->record()->epoch, epoch);
+  EXPECT_EQ(state_->record()->members[0].id.instance, 1U);
+  EXPECT_FALSE(state_->record()->members[0].learner);
+}
+
+TEST_F(LighthouseStateTest, a_process_that_changes_what_it_is_is_refused_and_harms_nobody) {
+  make(2);
+  const Link a = join(1, 0);
+  const auto say = [&](Link link, auto change) {
+    Hello hello;
+    hello.job = "job";
+    hello.id = {1, 0, 0};
+    hello.lanes_total = 4;
+    hello.has_state = true;
+    hello.chain = 9;
+    change(hello);
+    feed(state_->on_message(link, hello, now_));
+  };
+  for (const std::int32_t lanes : {-5, 0, std::numeric_limits<std::int32_t>::max()}) {
+    say(a, [lanes](Hello& hello) { hello.lanes_total = lanes; });
+    EXPECT_EQ(refused_.at(a).field, "lanes");
+  }
+  say(a, [](Hello& hello) { hello.lanes_total = 8; });
+  EXPECT_EQ(refused_.at(a).field, "instance");
+  say(a, [](Hello& hello) { hello.id.replica = 1; });
+  EXPECT_EQ(refused_.at(a).field, "instance");
+  join(2, 1);
+  ASSERT_EQ(members(), 2U);
+  EXPECT_EQ(state_->record()->lanes_total, 4);
+}
+
+TEST_F(LighthouseStateTest, a_first_record_is_newer_than_the_checkpoints_it_begins_from) {
+  incarnation_ = 7;
+  make(2);
+  join(1, 0);
+  incarnation_ = 5;
+  join(2, 1);
+  ASSERT_EQ(members(), 2U);
+  EXPECT_EQ(state_->record()->incarnation, 8U);
 }
 
 TEST_F(LighthouseStateTest, silent_member_is_expelled_after_ten_heartbeats) {
@@ -289,7 +352,9 @@ TEST_F(LighthouseStateTest, when_all_are_gone_a_new_incarnation_needs_proof_for_
   feed(state_->on_message(agent_link, ReportDead{1, Cause::process_ended, 5, "killed"}, now_));
   pass(milliseconds(300), {c, d});
   EXPECT_EQ(state_->stage(), LighthouseState::Stage::waiting_proof);
-  feed(state_->on_message(agent_link, ConfirmNoneLeft{"the host was restarted"}, now_));
+  for (const std::uint64_t instance : {1, 2})
+    feed(state_->on_message(agent_link, ReportDead{instance, Cause::launcher, 0, "restarted"},
+                            now_));
   ASSERT_EQ(state_->stage(), LighthouseState::Stage::running);
   EXPECT_EQ(state_->record()->incarnation, 2U);
   EXPECT_EQ(state_->record()->parent, make_epoch(1, 1));

@@ -45,7 +45,8 @@ class MemberClient::Impl : public std::enable_shared_from_this<MemberClient::Imp
         options_(std::move(options)),
         id_{options_.instance != 0 ? options_.instance : entropy64() | 1, options_.replica,
             options_.shard},
-        state_(id_, options_.has_state, options_.step, options_.chain) {
+        state_(id_, options_.has_state, options_.step, options_.chain),
+        incarnation_(options_.incarnation) {
     if (options_.host.empty()) options_.host = machine_name();
   }
 
@@ -168,6 +169,7 @@ class MemberClient::Impl : public std::enable_shared_from_this<MemberClient::Imp
     hello.has_state = state_.has_state();
     hello.step = state_.step();
     hello.chain = state_.chain();
+    hello.incarnation = incarnation_;
     hello.active = state_.active();
     hello.promised = state_.promised();
     hello.work_ns = options_.work.count();
@@ -210,6 +212,10 @@ class MemberClient::Impl : public std::enable_shared_from_this<MemberClient::Imp
     const Result<bool> applied =
         with_state([&](MemberState& state) { return state.on_start(start.record); });
     if (!applied) return end(applied.error());
+    {
+      const std::lock_guard lock(mutex_);
+      incarnation_ = std::max(incarnation_, start.record.incarnation);
+    }
     changed_.notify_all();
   }
 
@@ -252,6 +258,7 @@ class MemberClient::Impl : public std::enable_shared_from_this<MemberClient::Imp
   std::condition_variable changed_;
   MemberState state_;
   std::optional<Error> ended_;
+  std::uint64_t incarnation_ = 0;  ///< of the state
   std::int64_t order_epoch_ = 0;
   std::vector<ToLighthouse> reports_;
   std::int64_t reports_epoch_ = 0;

@@ -37,6 +37,9 @@ struct MemberOptions {
   bool has_state = false;
   std::int64_t step = 0;
   std::uint64_t chain = 0;
+  /// Of the checkpoint that the state came from; 0: fresh. A job that begins anew takes a higher
+  /// one, so that its checkpoints are newer than all before.
+  std::uint64_t incarnation = 0;
   /// How long the smallest piece of work took when it was tried (one microbatch): the lighthouse
   /// suspects no hang before several times this.
   Duration work{};
@@ -54,18 +57,20 @@ struct MemberOptions {
 /// wait for the network, but for wait_start and leave.
 ///
 ///     for (;;) {
-///       TESON_TRY(auto order, member.wait_start(timeout));       // aborted: closed; invalid:
-///       refused communicator = connect(order.record.epoch, order.rank, addresses of
-///       order.record.members); if (order.apply_prepared && !order.outcome.skip) apply the kept
-///       gradient; if (order.discard) forget lanes and tiles of the step begun; donors send,
-///       learners receive and call set_level(epoch, base_step, base_chain); for (t = base_step +
-///       1;; ++t) {                          // any `aborted`: back to wait_start
+///       TESON_TRY(auto order, member.wait_start(timeout));  // aborted: closed; invalid: refused
+///       communicator = connect(order.record.epoch, order.rank, addresses of order.record.members);
+///       if (order.apply_prepared) apply the kept gradient;
+///       if (order.discard) forget lanes and tiles of the step begun;
+///       donors send, learners receive and call set_level(epoch, base_step, base_chain);
+///       for (t = base_step + 1;; ++t) {                     // any `aborted`: back to wait_start
 ///         member.begin_step(epoch, t);
-///         each lane of lanes_by_member(record, t)[rank] not computed yet: member.hold_lane(epoch,
-///         lane), compute; reduce_parts{nodes_by_member(record, t), finals_by_member(record, t),
-///         on_final: member.hold_final(epoch, tile)}; member.prepare(vote); all_gather(vote);
-///         decide(votes); commit or skip: member.commit(epoch, outcome), then apply;   mismatch:
-///         member.report_mismatch
+///         for each lane of lanes_by_member(record, t)[rank] that is not computed yet:
+///           member.hold_lane(epoch, lane), compute;
+///         reduce_parts{nodes_by_member(record, t), finals_by_member(record, t),
+///                      on_final: member.hold_final(epoch, tile)};
+///         member.prepare(vote); all_gather(vote); decide(votes);
+///         unanimous: member.commit(epoch, outcome), then apply;
+///         else member.report_mismatch;
 ///       }
 ///     }
 class MemberClient {

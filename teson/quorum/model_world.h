@@ -647,7 +647,7 @@ class ModelWorld {
     for (const auto& [rank, vote] : votes)
       all.push_back(vote);
     const VoteResult result = decide(all);
-    if (result.kind != VoteKind::commit) return violate("one_tile: votes of one epoch differ");
+    if (!result.unanimous()) return violate("one_tile: votes of one epoch differ");
     if (!process.state.commit(process.order->record.epoch, result.outcome)) return;
     if (process.state.promised() > process.order->record.epoch &&
         !options_.broken.noise_after_promise)

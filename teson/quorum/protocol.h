@@ -49,9 +49,11 @@ struct Hello {
   bool has_state = false;
   std::int64_t step = 0;
   std::uint64_t chain = 0;
+  std::uint64_t incarnation = 0;  ///< of the history that the state is of; 0: a fresh one
   std::int64_t active = 0;
   std::int64_t promised = 0;
-  /// How long this rank's smallest piece of work took when it was tried; no hang is suspected sooner.
+  /// How long this rank's smallest piece of work took when it was tried; no hang is suspected
+  /// sooner.
   std::int64_t work_ns = 0;
 };
 
@@ -162,12 +164,6 @@ struct ReportDead {
   std::string what;  ///< "signal 9 (Killed)"
 };
 
-/// Proof that no process of this job from before lives, but those that are connected to this
-/// lighthouse now.
-struct ConfirmNoneLeft {
-  std::string why;
-};
-
 enum class EventKind : std::uint8_t {
   hello,     ///< a process said HELLO
   dead,      ///< proof of a death has arrived
@@ -207,8 +203,8 @@ struct RecordNews {
   std::optional<EpochRecord> record;
 };
 
-using ToLighthouse = std::variant<Hello, Beat, Status, PeerLost, Mismatch, Leave, Observe,
-                                  ReportDead, ConfirmNoneLeft>;
+using ToLighthouse =
+    std::variant<Hello, Beat, Status, PeerLost, Mismatch, Leave, Observe, ReportDead>;
 using FromLighthouse = std::variant<Welcome, Refused, Fence, Start, Pulse, Event, RecordNews>;
 
 /// Payload bytes of one message. `kind` becomes the frame's kind.

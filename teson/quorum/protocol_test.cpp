@@ -32,8 +32,7 @@ std::vector<ToLighthouse> messages_up() {
           Mismatch{1, 2, {3}},
           Leave{true, "y"},
           Observe{},
-          ReportDead{1, Cause::process_ended, 2, "z"},
-          ConfirmNoneLeft{"w"}};
+          ReportDead{1, Cause::process_ended, 2, "z"}};
 }
 
 std::vector<FromLighthouse> messages_down() {

@@ -92,7 +92,7 @@ bool tile_is_final(const Member& member, std::size_t tile);
 /// A bitmap in the layout of Member::tiles_final.
 void set_tile(std::vector<std::uint8_t>& bitmap, std::size_t tile);
 
-inline constexpr std::int32_t lanes_max = 1 << 20;
+inline constexpr std::int32_t lanes_max = 1 << 17;
 
 /// "epoch 1.4, incarnation 1, base step 20 (go_on), members 0 1 2(learner)" for logs.
 std::string describe(const EpochRecord& record);

@@ -171,7 +171,7 @@ Decision decide_next(const EpochRecord& parent, const Proposal& proposal,
     mark_with_state(record, answers[i].member.id.instance);
 
   const std::optional<VoteResult> votes = read_votes(parent, answers, *history, broken);
-  if (votes && votes->kind != VoteKind::mismatch) {
+  if (votes && votes->unanimous()) {
     record.verdict = Verdict::commit;
     record.base_step = votes->outcome.step;
     record.base_outcome = votes->outcome;

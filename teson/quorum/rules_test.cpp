@@ -187,12 +187,12 @@ TEST(Rules, committed_chain_is_the_one_that_the_ranks_would_have_reached) {
   EXPECT_EQ(std::get<NewRecord>(decision).record.base_chain, answer_of(1, 1, 0).status.chain);
 }
 
-TEST(Rules, a_vote_that_is_not_finite_makes_the_recorded_step_a_skip) {
+TEST(Rules, a_wish_to_stop_in_one_vote_is_in_the_recorded_step) {
   const EpochRecord parent = parent_of(2);
   std::vector<Answer> answers = {answer_of(1, 0, 7), answer_of(2, 0, 7)};
-  answers[1].status.vote->finite = 0;
+  answers[1].status.vote->stop_requested = 1;
   EXPECT_TRUE(std::get<NewRecord>(decide_next(parent, proposal_of(parent), answers))
-                  .record.base_outcome.skip);
+                  .record.base_outcome.stop);
 }
 
 TEST(Rules, without_an_insider_nothing_is_decided) {

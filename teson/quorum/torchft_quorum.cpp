@@ -139,12 +139,21 @@ void TorchftLighthouse::forget_silent(Instant now) {
   std::erase_if(state_.heartbeats, [&](const auto& entry) { return now - entry.second >= kept; });
 }
 
+namespace {
+
+/// A member in a quorum's message: its bytes, their tag and their length.
+std::size_t bytes_in_quorum(const TorchftMember& member) {
+  return member.payload.size() + 8;
+}
+
+}  // namespace
+
 Result<TorchftTicket> TorchftLighthouse::join(TorchftMember member, Instant now) {
-  const auto size = member.payload.size();
-  if (size > limits_.payload_bytes_max)
+  const auto size = bytes_in_quorum(member);
+  if (member.payload.size() > limits_.payload_bytes_max)
     return fail(ErrorKind::invalid,
                 fmt::format("member '{:.100}': expected at most {} bytes, found {}",
-                            member.replica_id, limits_.payload_bytes_max, size));
+                            member.replica_id, limits_.payload_bytes_max, member.payload.size()));
   if (waiting_.size() >= limits_.waiting_max)
     return fail(
         ErrorKind::overloaded,
@@ -173,7 +182,7 @@ void TorchftLighthouse::leave(TorchftTicket ticket, Instant now) {
   const auto call = waiting_.find(ticket);
   if (call == waiting_.end()) return;
   const auto member = std::move(call->second);
-  waiting_bytes_ -= member.payload.size();
+  waiting_bytes_ -= bytes_in_quorum(member);
   waiting_.erase(call);
   const auto participant = state_.participants.find(member.replica_id);
   if (participant == state_.participants.end() || participant->second.ticket != ticket) return;
@@ -205,7 +214,7 @@ std::optional<TorchftQuorum> TorchftLighthouse::tick(Instant now) {
   for (auto call = waiting_.begin(); call != waiting_.end();) {
     if (in_previous(state_, call->second.replica_id)) {
       quorum.tickets.push_back(call->first);
-      waiting_bytes_ -= call->second.payload.size();
+      waiting_bytes_ -= bytes_in_quorum(call->second);
       call = waiting_.erase(call);
     } else {
       participate(call->first, call->second, now);

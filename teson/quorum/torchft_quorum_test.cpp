@@ -284,7 +284,7 @@ TEST(TorchftQuorum, inputs_are_bounded_and_refusals_say_why) {
   TorchftLimits limits;
   limits.replica_id_bytes_max = 8;
   limits.payload_bytes_max = 100;
-  limits.quorum_bytes_max = 150;
+  limits.quorum_bytes_max = 166;  // 100 and 50, and 8 for each
   limits.waiting_max = 2;
   TorchftLighthouse lighthouse(rules(9), limits);
   EXPECT_EQ(lighthouse.heartbeat("", start).error().kind, ErrorKind::invalid);

@@ -1,7 +1,6 @@
 #include "teson/quorum/vote.h"
 
 #include <array>
-#include <bit>
 
 #include "teson/base/check.h"
 #include "teson/base/hash.h"
@@ -9,12 +8,9 @@
 namespace teson::quorum {
 namespace {
 
-/// Bits, not values: a NaN must equal itself here.
 bool agree(const Vote& a, const Vote& b) {
   return a.epoch == b.epoch && a.step == b.step && a.digest == b.digest &&
-         a.state_digest == b.state_digest &&
-         std::bit_cast<std::uint64_t>(a.sum_of_squares) ==
-             std::bit_cast<std::uint64_t>(b.sum_of_squares);
+         a.state_digest == b.state_digest;
 }
 
 }  // namespace
@@ -39,19 +35,12 @@ VoteResult decide(std::span<const Vote> votes) {
   Outcome& outcome = result.outcome;
   outcome.step = votes[reference].step;
   outcome.digest = votes[reference].digest;
-  outcome.sum_of_squares = votes[reference].sum_of_squares;
   for (const Vote& vote : votes) {
-    outcome.loss_sum += vote.loss_sum;
-    outcome.tokens += vote.tokens;
     outcome.sample_hash += vote.sample_hash;
     outcome.lanes_counted += vote.lanes_computed;
-    outcome.skip |= vote.finite == 0;
     outcome.stop |= vote.stop_requested != 0;
     outcome.checkpoint |= vote.checkpoint_requested != 0;
   }
-  result.kind = !result.mismatched.empty() ? VoteKind::mismatch
-                : outcome.skip             ? VoteKind::skip
-                                           : VoteKind::commit;
   return result;
 }
 
@@ -69,9 +58,8 @@ std::vector<int> ranks_off_plan(std::span<const Vote> votes,
 }
 
 std::uint64_t chain_next(std::uint64_t previous, const Outcome& outcome) {
-  const std::array<std::uint64_t, 5> words = {
-      previous, static_cast<std::uint64_t>(outcome.step), outcome.digest,
-      std::bit_cast<std::uint64_t>(outcome.sum_of_squares), std::uint64_t{outcome.skip}};
+  const std::array<std::uint64_t, 3> words = {previous, static_cast<std::uint64_t>(outcome.step),
+                                              outcome.digest};
   return hash64(std::as_bytes(std::span(words)));
 }
 

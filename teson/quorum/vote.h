@@ -8,63 +8,51 @@
 namespace teson::quorum {
 
 /// What a rank says about a step once every tile of its gradient is final: it holds G_step, has
-/// applied nothing, and keeps it until the step is committed or a record says otherwise. A fixed
-/// layout, so that votes travel by one all-gather of bytes between ranks of one build. Whatever is
-/// set here is decided for all ranks alike by `decide`.
+/// applied nothing, and keeps it until the step is committed or a record says otherwise. All else
+/// about the step (loss, norm, whether it is finite) is a function of G_step, so whoever holds the
+/// same bits finds it alone, while the votes travel. A fixed layout, so that votes go by one
+/// all-gather of bytes between ranks of one build.
 struct Vote {
   std::int64_t epoch = 0;
   std::int64_t step = 0;
-  std::uint64_t digest =
-      0;  ///< of all final tiles, in order (for instance hash64 over the tile digests)
-  double sum_of_squares =
-      0;  ///< of this column's final tiles, fp64, tile by tile in order: for the clip factor
-  double loss_sum = 0;      ///< over the lanes this rank computed
-  std::int64_t tokens = 0;  ///< over the lanes this rank computed
-  std::uint64_t sample_hash =
-      0;  ///< of the samples of the lanes this rank computed; they add up, wrapping
-  std::uint64_t state_digest =
-      0;  ///< of a piece of parameters and moments; 0: none this time. Differing: mismatch
-  std::int32_t lanes_computed = 0;  ///< how many lanes loss_sum, tokens and sample_hash are over
-  std::uint8_t finite = 1;          ///< 0: a NaN or infinity in the gradient or in the loss
+  std::uint64_t digest = 0;        ///< of all final tiles, in order: hash64 over the tile digests
+  std::uint64_t sample_hash = 0;   ///< of the samples of the lanes this rank computed; they add up,
+                                   ///< wrapping
+  std::uint64_t state_digest = 0;  ///< of a piece of parameters and moments; 0: none this time
+  std::int32_t lanes_computed = 0;  ///< how many lanes sample_hash is over
   std::uint8_t stop_requested = 0;  ///< this rank was asked to stop after this step
   std::uint8_t checkpoint_requested = 0;
-  std::uint8_t reserved = 0;
+  std::uint16_t reserved = 0;
 
   bool operator==(const Vote&) const = default;
 };
-static_assert(std::is_trivially_copyable_v<Vote> && sizeof(Vote) == 72,
+static_assert(std::is_trivially_copyable_v<Vote> && sizeof(Vote) == 48,
               "votes are gathered as bytes");
 
 /// What a committed step came to: the same on every rank. When a step was committed by a record
-/// instead of by all votes, the sums cover only the ranks that were still there (`lanes_counted`
-/// tells); digest, sum of squares and `skip` are always whole.
+/// instead of by all votes, sample_hash covers only the ranks that were still there
+/// (`lanes_counted` tells); the digest is always whole.
 struct Outcome {
   std::int64_t step = 0;
   std::uint64_t digest = 0;
-  double sum_of_squares = 0;
-  double loss_sum = 0;
-  std::int64_t tokens = 0;
   std::uint64_t sample_hash = 0;
   std::int32_t lanes_counted = 0;
-  bool skip = false;  ///< something was not finite: the step counts, the parameters stay
   bool stop = false;  ///< all ranks stop after this step
   bool checkpoint = false;
 
   bool operator==(const Outcome&) const = default;
 };
 
-enum class VoteKind : std::uint8_t { commit, skip, mismatch };
-
 struct VoteResult {
-  VoteKind kind = VoteKind::mismatch;
-  Outcome outcome;              ///< for commit and skip
+  Outcome outcome;              ///< where nobody is mismatched
   std::vector<int> mismatched;  ///< ranks that differ from the largest group of equal votes (ties:
-                                ///< that of the lowest rank)
+                                ///< that of the lowest rank); none: the step may be committed
+
+  bool unanimous() const { return mismatched.empty(); }
 };
 
-/// The rule of unanimity over the votes of all ranks, in rank order: equal epoch, step, digest, sum
-/// of squares and state digest, else nobody commits. Any rank with `finite` = 0 makes it a skip.
-/// Pure. TESON_CHECK: at least one vote.
+/// The rule of unanimity over the votes of all ranks, in rank order: equal epoch, step, digest and
+/// state digest, else nobody commits. Pure. TESON_CHECK: at least one vote.
 VoteResult decide(std::span<const Vote> votes);
 
 /// What the plan gives a rank in a step: comparable with its vote.
@@ -77,8 +65,8 @@ struct PlannedLanes {
 /// to the gradient is not the job's. `planned`: one entry a vote, in rank order. Pure.
 std::vector<int> ranks_off_plan(std::span<const Vote> votes, std::span<const PlannedLanes> planned);
 
-/// H_t = hash(H_{t-1}, t, digest, sum of squares, skip): equal chains mean equal histories, whoever
-/// computed them and over however many epochs. Pure.
+/// H_t = hash(H_{t-1}, t, digest): equal chains mean equal histories, whoever computed them and
+/// over however many epochs. Pure.
 std::uint64_t chain_next(std::uint64_t previous, const Outcome& outcome);
 
 }  // namespace teson::quorum

@@ -17,9 +17,6 @@ Vote vote_of(std::uint64_t digest) {
   vote.epoch = 7;
   vote.step = 3;
   vote.digest = digest;
-  vote.sum_of_squares = 2.5;
-  vote.loss_sum = 10;
-  vote.tokens = 100;
   vote.sample_hash = std::numeric_limits<std::uint64_t>::max();
   vote.lanes_computed = 2;
   return vote;
@@ -28,22 +25,12 @@ Vote vote_of(std::uint64_t digest) {
 TEST(Vote, equal_votes_commit_and_add_up) {
   const std::vector<Vote> votes = {vote_of(1), vote_of(1), vote_of(1)};
   const VoteResult result = decide(votes);
-  EXPECT_EQ(result.kind, VoteKind::commit);
-  EXPECT_THAT(result.mismatched, IsEmpty());
+  EXPECT_TRUE(result.unanimous());
   EXPECT_EQ(result.outcome.step, 3);
   EXPECT_EQ(result.outcome.digest, 1U);
-  EXPECT_EQ(result.outcome.loss_sum, 30);
-  EXPECT_EQ(result.outcome.tokens, 300);
   EXPECT_EQ(result.outcome.lanes_counted, 6);
   EXPECT_EQ(result.outcome.sample_hash, std::numeric_limits<std::uint64_t>::max() - 2);
-  EXPECT_FALSE(result.outcome.skip || result.outcome.stop || result.outcome.checkpoint);
-}
-
-TEST(Vote, one_rank_that_is_not_finite_makes_all_skip) {
-  std::vector<Vote> votes = {vote_of(1), vote_of(1)};
-  votes[1].finite = 0;
-  EXPECT_EQ(decide(votes).kind, VoteKind::skip);
-  EXPECT_TRUE(decide(votes).outcome.skip);
+  EXPECT_FALSE(result.outcome.stop || result.outcome.checkpoint);
 }
 
 TEST(Vote, one_request_to_stop_or_to_save_counts_for_all) {
@@ -72,23 +59,13 @@ TEST(Vote, any_difference_is_a_mismatch_that_names_the_minority) {
   };
   for (const VoteResult& result :
        {changed([](Vote& v) { v.digest = 2; }), changed([](Vote& v) { v.step = 4; }),
-        changed([](Vote& v) { v.epoch = 8; }), changed([](Vote& v) { v.sum_of_squares = 2.75; }),
-        changed([](Vote& v) { v.state_digest = 1; })}) {
-    EXPECT_EQ(result.kind, VoteKind::mismatch);
+        changed([](Vote& v) { v.epoch = 8; }), changed([](Vote& v) { v.state_digest = 1; })}) {
+    EXPECT_FALSE(result.unanimous());
     EXPECT_THAT(result.mismatched, ElementsAre(2));
   }
   const std::vector<Vote> tie = {vote_of(5), vote_of(1), vote_of(1), vote_of(5)};
   EXPECT_THAT(decide(tie).mismatched, ElementsAre(1, 2))
       << "ties: the lowest rank's group is the reference";
-}
-
-TEST(Vote, equal_not_a_numbers_agree) {
-  std::vector<Vote> votes = {vote_of(1), vote_of(1)};
-  for (Vote& vote : votes) {
-    vote.sum_of_squares = std::numeric_limits<double>::quiet_NaN();
-    vote.finite = 0;
-  }
-  EXPECT_EQ(decide(votes).kind, VoteKind::skip);
 }
 
 TEST(Vote, chain_depends_on_the_history_and_not_on_who_computed_it) {
@@ -103,13 +80,7 @@ TEST(Vote, chain_depends_on_the_history_and_not_on_who_computed_it) {
   other = outcome;
   other.step = 4;
   chains.insert(chain_next(99, other));
-  other = outcome;
-  other.skip = true;
-  chains.insert(chain_next(99, other));
-  other = outcome;
-  other.sum_of_squares = -2.5;
-  chains.insert(chain_next(99, other));
-  EXPECT_EQ(chains.size(), 6U);
+  EXPECT_EQ(chains.size(), 4U);
 }
 
 }  // namespace

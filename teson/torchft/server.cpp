@@ -74,8 +74,9 @@ class Server::Impl {
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     if (!server_ || port_ <= 0)
-      return fail(ErrorKind::failed,
-                  fmt::format("cannot listen on '{}': somebody took it just now", bind));
+      return fail(
+          ErrorKind::failed,
+          fmt::format("gRPC could not listen on '{}' though it was free a moment ago", bind));
     address_ = fmt::format("http://{}:{}", advertised_host(address), port_);
     return {};
   }

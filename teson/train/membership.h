@@ -16,7 +16,8 @@ class MemberClient;
 namespace teson::train {
 
 /// Who trains together, as the step loop sees it: the calls of quorum::MemberClient, whose comments
-/// say what each means. One step loop calls; `fenced` from any thread.
+/// say what each means. One step loop calls; `fenced`, `hold_final` and `add_progress` from any
+/// thread.
 class Membership {
  public:
   virtual ~Membership() = default;

@@ -1,8 +1,10 @@
 #include "teson/train/replica.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,8 +29,8 @@
 namespace teson::train {
 namespace {
 
-// The tail of a gradient buffer: the sum of losses and padding up to the alignment of everything
-// else.
+// The tail of a gradient buffer: the sum of losses, a flag, and padding up to the alignment of
+// everything else.
 constexpr std::size_t kTailElements = 16;
 
 Failure from_torch(std::string_view what, const std::exception& error) {
@@ -183,8 +185,14 @@ double Replica::loss_sum(const float* sum) const {
   return static_cast<double>(sum[parts_->parameters->elements()]);
 }
 
-StepOutcome Replica::apply(const float* sum, double sum_of_squares, std::int64_t tokens,
-                           bool skip) {
+void Replica::set_flag(float* buffer, bool value) const {
+  buffer[parts_->parameters->elements() + 1] = value ? 1.0F : 0.0F;
+}
+bool Replica::any_flag(const float* sum) const {
+  return sum[parts_->parameters->elements() + 1] > 0;
+}
+
+StepOutcome Replica::apply(const float* sum, double sum_of_squares, std::int64_t tokens) {
   TESON_CHECK(tokens > 0, tokens);
   auto& state = parts_->state;
   const auto& optimizer = parts_->config.optimizer;
@@ -193,10 +201,10 @@ StepOutcome Replica::apply(const float* sum, double sum_of_squares, std::int64_t
   outcome.loss = loss_sum(sum) / static_cast<double>(tokens);
   outcome.gradient_norm = std::sqrt(sum_of_squares) / static_cast<double>(tokens);
   outcome.learning_rate = learning_rate(optimizer, state.step, parts_->config.train.steps);
-  outcome.skipped = skip;
+  outcome.skipped = !std::isfinite(loss_sum(sum)) || !std::isfinite(sum_of_squares);
   ++state.step;
   state.tokens += tokens;
-  if (skip) {
+  if (outcome.skipped) {
     ++state.skipped_in_a_row;
     return outcome;
   }
@@ -253,8 +261,44 @@ std::vector<CheckpointSection> Replica::checkpoint_sections() const {
           float_section("adam_m", parts_->adam_m), float_section("adam_v", parts_->adam_v)};
 }
 
+namespace {
+
+// A folder of checkpoints may be shared by mistake: the state of another run is never taken.
+Result<void> check_same_run(const CheckpointReader& checkpoint, const job::Config& config) {
+  const std::string name = fmt::format("'{}'", checkpoint.path().string());
+  TESON_TRY(const auto theirs,
+            job::parse_config(checkpoint.meta().config_text, name + ": its configuration"));
+  const auto differences = job::config_difference(theirs, config);
+  if (differences.empty()) return {};
+  const auto& first = differences.front();
+  return fail(ErrorKind::invalid,
+              fmt::format("{} is of another run: {} is {} there and {} here; name another "
+                          "checkpoint.dir or another run folder",
+                          name, first.key, first.left, first.right));
+}
+
+Result<std::int64_t> counter_of(const CheckpointReader& checkpoint, const char* name) {
+  const auto& counters = checkpoint.meta().counters;
+  const auto found = counters.find(name);
+  if (found != counters.end()) return found->second;
+  return fail(ErrorKind::invalid,
+              fmt::format("'{}' has no counter {}", checkpoint.path().string(), name));
+}
+
+Result<std::uint64_t> chain_of(const CheckpointReader& checkpoint) {
+  const std::string& text = checkpoint.meta().chain_hash;
+  std::uint64_t chain = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), chain, 16);
+  if (error == std::errc() && end == text.data() + text.size()) return chain;
+  return fail(ErrorKind::invalid, fmt::format("'{}' has the chain hash '{}', expected 16 digits",
+                                              checkpoint.path().string(), text));
+}
+
+}  // namespace
+
 Result<void> Replica::load(const CheckpointReader& checkpoint) {
   const auto& meta = checkpoint.meta();
+  TESON_TRY_VOID(check_same_run(checkpoint, parts_->config));
   const auto expected = checkpoint_meta();
   for (std::size_t i = 0; i < std::max(meta.parameters.size(), expected.parameters.size()); ++i) {
     if (i < meta.parameters.size() && i < expected.parameters.size() &&
@@ -280,15 +324,11 @@ Result<void> Replica::load(const CheckpointReader& checkpoint) {
   for (std::size_t i = 0; i < state.arrays.size(); ++i) {
     TESON_TRY_VOID(checkpoint.read_floats(names[i], state.arrays[i]));
   }
-  const auto counter = [&](const char* name) {
-    const auto found = meta.counters.find(name);
-    return found == meta.counters.end() ? 0 : found->second;
-  };
   state.step = static_cast<std::int64_t>(meta.step);
-  state.chain = std::strtoull(meta.chain_hash.c_str(), nullptr, 16);
-  state.tokens = counter("tokens");
-  state.updates = counter("updates");
-  state.skipped_in_a_row = counter("skipped_in_a_row");
+  TESON_TRY(state.chain, chain_of(checkpoint));
+  TESON_TRY(state.tokens, counter_of(checkpoint, "tokens"));
+  TESON_TRY(state.updates, counter_of(checkpoint, "updates"));
+  TESON_TRY(state.skipped_in_a_row, counter_of(checkpoint, "skipped_in_a_row"));
   state_changed();
   return {};
 }

@@ -33,8 +33,8 @@ struct StepOutcome {
 
 /// One rank's share of the job without any communication: model, optimizer state and data. A
 /// gradient buffer is buffer_elements() floats: the flat gradient (sums over tokens, not means),
-/// then a tail whose first float is the sum of losses. One thread. libtorch's exceptions end here
-/// as Errors.
+/// then a tail: the sum of losses, and a flag that stays set in a sum. One thread. libtorch's
+/// exceptions end here as Errors.
 class Replica {
  public:
   /// Builds the model from the configuration and opens the prepared corpus. Sets the threads of
@@ -66,9 +66,13 @@ class Replica {
   double sum_of_squares(const float* sum) const;
   /// The loss in a buffer's tail: the sum over tokens, in nats.
   double loss_sum(const float* sum) const;
+  /// The flag in a buffer's tail: set in the sum if it was set in any lane.
+  void set_flag(float* buffer, bool value) const;
+  bool any_flag(const float* sum) const;
   /// Clips, updates the weights and counts the step. `sum`: the final sum over lanes; `tokens`: how
-  /// many it covers; `skip`: count the step, leave the weights. The chain is the caller's.
-  StepOutcome apply(const float* sum, double sum_of_squares, std::int64_t tokens, bool skip);
+  /// many it covers. Where the loss or the norm is not finite the step counts and the weights stay.
+  /// The chain is the caller's.
+  StepOutcome apply(const float* sum, double sum_of_squares, std::int64_t tokens);
 
   /// Batches of the validation split; 0 if there is none to evaluate.
   int evaluation_batches() const;

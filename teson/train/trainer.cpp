@@ -25,8 +25,8 @@ Trainer::Trainer(Replica& replica, Membership& membership, TrainerOptions option
   TESON_CHECK(options_.clock != nullptr && options_.connect);
 }
 
-bool Trainer::inject(job::FaultPhase phase) {
-  return options_.inject && options_.inject(replica_.state().step + 1, phase);
+bool Trainer::inject(std::int64_t step, job::FaultPhase phase) {
+  return options_.inject && options_.inject(step, phase);
 }
 
 Result<void> Trainer::run() {
@@ -46,22 +46,20 @@ Result<void> Trainer::run() {
 }
 
 Result<void> Trainer::run_epoch(const quorum::StartOrder& order) {
-  TESON_TRY_VOID(settle(order));
+  settle(order);
   TESON_TRY_VOID(enter(order));
   if (options_.events.entered) options_.events.entered(order.record.epoch, order.learner);
   return train_steps(order.record);
 }
 
 // What the record decided about the step that the epoch before left behind.
-Result<void> Trainer::settle(const quorum::StartOrder& order) {
+void Trainer::settle(const quorum::StartOrder& order) {
   if (order.apply_prepared) {
     log_info("trainer", "step {} was committed by the record", order.outcome.step);
-    apply(order.outcome, static_cast<std::uint64_t>(order.record.epoch),
-          static_cast<int>(order.record.members.size()));
+    apply(order.outcome, order.record);
   }
   gradients_.drop_lane();
   if (order.discard) gradients_.clear();
-  return {};
 }
 
 // Connects to the peers, and brings learners level.

@@ -36,11 +36,10 @@ using Connect = std::function<Result<std::unique_ptr<comm::Communicator>>(
 enum class FinishStatus : std::uint8_t {
   completed,  ///< all steps are done
   stopped,    ///< on request, at a step boundary
-  diverged,   ///< train.nan_limit skipped steps in a row
+  failed,     ///< train.nan_limit skipped steps in a row, or the last checkpoint was not written
 };
 
-/// How training ended, as the rank that speaks for the job tells it. Equal on all ranks but for
-/// val_loss, when it is known.
+/// How training ended, as the rank that speaks for the job tells it.
 struct Finish {
   FinishStatus status = FinishStatus::completed;
   std::string reason;
@@ -50,12 +49,18 @@ struct Finish {
   double unigram_entropy = 0;
 };
 
+/// A step that was committed and applied here.
+struct CommittedStep {
+  std::uint64_t incarnation = 0;
+  job::StepRecord record;
+  job::LedgerLine ledger;
+  Instant at{};  ///< the instant of its commit
+};
+
 /// What the trainer tells the outside, always on the step loop's thread. All must be quick. Any may
 /// be empty.
 struct TrainerEvents {
-  /// A step is committed and applied here. `stamp`: the instant of its commit.
-  std::function<void(const job::StepRecord& record, const job::LedgerLine& ledger, Instant stamp)>
-      committed;
+  std::function<void(const CommittedStep&)> committed;
   std::function<void(std::int64_t step, double loss)> evaluated;
   /// This rank has the state and is about to work in this epoch.
   std::function<void(std::int64_t epoch, bool was_learner)> entered;
@@ -103,7 +108,7 @@ class Trainer {
  private:
   using Epoch = quorum::EpochRecord;
   Result<void> run_epoch(const quorum::StartOrder& order);
-  Result<void> settle(const quorum::StartOrder& order);
+  void settle(const quorum::StartOrder& order);
   Result<void> enter(const quorum::StartOrder& order);
   Result<void> train_steps(const Epoch& epoch);
   Result<void> run_step(const Epoch& epoch);
@@ -115,15 +120,15 @@ class Trainer {
   /// `planned` by rank; empty: not compared.
   Result<quorum::Outcome> vote(const Epoch& epoch, std::span<const quorum::PlannedLanes> planned);
   quorum::Vote own_vote(const Epoch& epoch) const;
-  void apply(const quorum::Outcome& outcome, std::uint64_t epoch, int replicas);
+  void apply(const quorum::Outcome& outcome, const Epoch& epoch);
   void note_ledger(const Epoch& epoch);
-  Result<std::optional<double>> evaluate(const Epoch& epoch);
+  Result<std::optional<double>> evaluate();
   Result<void> after_step(const Epoch& epoch, bool checkpoint_wanted);
   Result<void> finish(const Epoch& epoch);
   Result<void> write_final_checkpoint(const Epoch& epoch);
   void start_checkpoint(const Epoch& epoch);
   bool speaks_for_job() const { return communicator_->rank() == 0; }
-  bool inject(job::FaultPhase phase);
+  bool inject(std::int64_t step, job::FaultPhase phase);
 
   Replica& replica_;
   Membership& membership_;

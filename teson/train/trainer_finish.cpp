@@ -21,7 +21,7 @@ Result<void> Trainer::after_step(const Epoch& epoch, bool checkpoint_wanted) {
   const std::int64_t step = replica_.state().step;
   if (ended_ || step == config.train.steps) return {};
   if (config.train.evaluate_every > 0 && step % config.train.evaluate_every == 0) {
-    TESON_TRY(const auto loss, evaluate(epoch));
+    TESON_TRY(const auto loss, evaluate());
     if (loss && options_.events.evaluated) options_.events.evaluated(step, *loss);
   }
   const bool due = config.checkpoint.every > 0 && step % config.checkpoint.every == 0;
@@ -32,8 +32,7 @@ Result<void> Trainer::after_step(const Epoch& epoch, bool checkpoint_wanted) {
 
 // Batches are dealt in turn; all sums are gathered and added in the order of the batches, so the
 // value does not depend on the deal.
-Result<std::optional<double>> Trainer::evaluate(const Epoch& epoch) {
-  (void)epoch;
+Result<std::optional<double>> Trainer::evaluate() {
   const int batches = replica_.evaluation_batches();
   if (batches == 0) return std::nullopt;
   membership_.set_phase(Phase::evaluating);
@@ -77,7 +76,7 @@ CheckpointMeta meta_of(const Replica& replica, const quorum::EpochRecord& epoch)
 void Trainer::start_checkpoint(const Epoch& epoch) {
   if (options_.checkpoints == nullptr) return;
   membership_.set_phase(Phase::checkpointing);
-  inject(job::FaultPhase::checkpoint);
+  inject(replica_.state().step, job::FaultPhase::checkpoint);
   const auto started =
       options_.checkpoints->start(meta_of(replica_, epoch), replica_.checkpoint_sections());
   if (!started && options_.events.checkpoint_skipped) {
@@ -90,7 +89,7 @@ Result<void> Trainer::write_final_checkpoint(const Epoch& epoch) {
   membership_.set_phase(Phase::checkpointing);
   // A busy writer is at an earlier step's: let it end first.
   TESON_TRY_VOID(options_.checkpoints->wait());
-  inject(job::FaultPhase::checkpoint);
+  inject(replica_.state().step, job::FaultPhase::checkpoint);
   TESON_TRY_VOID(
       options_.checkpoints->start(meta_of(replica_, epoch), replica_.checkpoint_sections()));
   TESON_TRY_VOID(options_.checkpoints->wait());
@@ -107,13 +106,14 @@ Result<void> Trainer::finish(const Epoch& epoch) {
   finish.reason = end_reason_;
   finish.step = replica_.state().step;
   if (*ended_ == FinishStatus::completed) {
-    TESON_TRY(finish.val_loss, evaluate(epoch));
+    TESON_TRY(finish.val_loss, evaluate());
   }
   if (speaks_for_job()) {
-    if (*ended_ != FinishStatus::diverged) {
-      if (const auto written = write_final_checkpoint(epoch);
-          !written && options_.events.checkpoint_skipped) {
-        options_.events.checkpoint_skipped(finish.step, written.error());
+    if (*ended_ != FinishStatus::failed) {
+      if (const auto written = write_final_checkpoint(epoch); !written) {
+        finish.status = FinishStatus::failed;
+        finish.reason = fmt::format("the checkpoint of the last step, {}, was not written: {}",
+                                    finish.step, written.error().message);
       }
     }
     finish.weights_sha256 = replica_.weights_sha256();

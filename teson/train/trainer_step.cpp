@@ -53,7 +53,7 @@ Result<void> Trainer::run_step(const Epoch& epoch) {
   // Without a lane computed in this epoch the votes say nothing about samples.
   const auto planned = all_final ? std::vector<quorum::PlannedLanes>{} : planned_lanes(lanes);
   TESON_TRY(const auto outcome, vote(epoch, planned));
-  apply(outcome, static_cast<std::uint64_t>(epoch.epoch), communicator_->size());
+  apply(outcome, epoch);
   return after_step(epoch, outcome.checkpoint);
 }
 
@@ -62,7 +62,7 @@ Result<void> Trainer::compute_lanes(const Epoch& epoch, const std::vector<std::i
   for (const std::int32_t lane : lanes) {
     if (gradients_.holds(lane)) continue;
     TESON_TRY_VOID(membership_.hold_lane(epoch.epoch, lane));
-    const bool poison = inject(job::FaultPhase::compute);
+    const bool poison = inject(replica_.state().step + 1, job::FaultPhase::compute);
     float* buffer = gradients_.begin_lane();
     // Fenced or not, the lane is this rank's to finish: it stays in the deal of the next epoch.
     auto samples = replica_.compute_lane(lane, buffer, [this] {
@@ -74,6 +74,7 @@ Result<void> Trainer::compute_lanes(const Epoch& epoch, const std::vector<std::i
       return Failure(samples.error());
     }
     if (poison) buffer[0] = std::numeric_limits<float>::quiet_NaN();
+    if (!membership_.votes()) replica_.set_flag(buffer, stop_requested_);
     gradients_.finish_lane(lane);
     samples_[static_cast<std::size_t>(lane)] = *samples;
     membership_.add_progress();
@@ -118,7 +119,7 @@ std::vector<quorum::PlannedLanes> Trainer::planned_lanes(
 Result<void> Trainer::reduce(const Epoch& epoch, std::vector<std::vector<comm::TreeNode>> held,
                              std::vector<std::vector<std::uint8_t>> finals) {
   membership_.set_phase(Phase::waiting_for_peers);
-  inject(job::FaultPhase::reduce);
+  inject(replica_.state().step + 1, job::FaultPhase::reduce);
   comm::ReduceParts parts;
   parts.elements = sum_.size();
   parts.tile_elements = kTileElements;
@@ -144,36 +145,36 @@ quorum::Vote Trainer::own_vote(const Epoch& epoch) const {
   vote.epoch = epoch.epoch;
   vote.step = replica_.state().step + 1;
   vote.digest = hash64(std::as_bytes(std::span(digests_)));
-  vote.sum_of_squares = sum_of_squares_;
-  vote.loss_sum = replica_.loss_sum(sum_.data());
-  vote.tokens = step_tokens_;
   for (const auto& entry : ledger_.lanes) {
     if (entry.replica != options_.replica) continue;
     vote.sample_hash += entry.sample_hash;
     ++vote.lanes_computed;
   }
-  vote.finite = std::isfinite(vote.loss_sum) && std::isfinite(sum_of_squares_) ? 1 : 0;
-  vote.stop_requested = stop_requested_ ? 1 : 0;
+  // Without votes the wish travels in the sum, which is the same on all ranks.
+  const bool stop = membership_.votes() ? stop_requested_.load() : replica_.any_flag(sum_.data());
+  vote.stop_requested = stop ? 1 : 0;
   vote.checkpoint_requested = checkpoint_requested_ ? 1 : 0;
   return vote;
 }
 
 Result<quorum::Outcome> Trainer::vote(const Epoch& epoch,
                                       std::span<const quorum::PlannedLanes> planned) {
-  sum_of_squares_ = replica_.sum_of_squares(sum_.data());
   std::vector<quorum::Vote> votes(static_cast<std::size_t>(communicator_->size()));
   const auto own = own_vote(epoch);
   votes[static_cast<std::size_t>(communicator_->rank())] = own;
-  if (!membership_.votes()) return quorum::decide(std::span(&own, 1)).outcome;
-
+  if (!membership_.votes()) {
+    sum_of_squares_ = replica_.sum_of_squares(sum_.data());
+    return quorum::decide(std::span(&own, 1)).outcome;
+  }
   TESON_TRY_VOID(membership_.prepare(own));
-  inject(job::FaultPhase::vote);
-  TESON_TRY_VOID(
-      communicator_
-          ->all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(votes)))
-          .wait());
+  inject(replica_.state().step + 1, job::FaultPhase::vote);
+  auto exchange = communicator_->all_gather(std::as_bytes(std::span(&own, 1)),
+                                            std::as_writable_bytes(std::span(votes)));
+  // The norm needs no word of the others: it is found while the votes travel.
+  sum_of_squares_ = replica_.sum_of_squares(sum_.data());
+  TESON_TRY_VOID(exchange.wait());
   const auto result = quorum::decide(votes);
-  if (result.kind == quorum::VoteKind::mismatch) {
+  if (!result.unanimous()) {
     membership_.report_mismatch(epoch.epoch, own.step, result.mismatched);
     return fail(ErrorKind::aborted, fmt::format("the votes on step {} differ", own.step));
   }
@@ -189,12 +190,12 @@ Result<quorum::Outcome> Trainer::vote(const Epoch& epoch,
   return result.outcome;
 }
 
-void Trainer::apply(const quorum::Outcome& outcome, std::uint64_t epoch, int replicas) {
+void Trainer::apply(const quorum::Outcome& outcome, const Epoch& epoch) {
   const Instant committed = options_.clock->now();
   membership_.set_phase(Phase::applying);
-  inject(job::FaultPhase::apply);
+  inject(replica_.state().step + 1, job::FaultPhase::apply);
   auto& state = replica_.state();
-  const auto applied = replica_.apply(sum_.data(), sum_of_squares_, step_tokens_, outcome.skip);
+  const auto applied = replica_.apply(sum_.data(), sum_of_squares_, step_tokens_);
   state.chain = quorum::chain_next(state.chain, outcome);
   TESON_CHECK(state.step == outcome.step, state.step, outcome.step);
   gradients_.clear();
@@ -202,16 +203,17 @@ void Trainer::apply(const quorum::Outcome& outcome, std::uint64_t epoch, int rep
   if (outcome.stop) ended_ = FinishStatus::stopped;
   const int limit = replica_.config().train.nan_limit;
   if (applied.skipped && state.skipped_in_a_row >= limit) {
-    ended_ = FinishStatus::diverged;
+    ended_ = FinishStatus::failed;
     end_reason_ = fmt::format(
         "the loss or the gradient was not finite in {} steps in a row, from step {} on; they were "
-        "skipped. "
-        "Resume with a lower optimizer.learning_rate or other data",
+        "skipped. Begin a new run (--run-dir, or --start-anew) with a lower "
+        "optimizer.learning_rate or other data",
         state.skipped_in_a_row, state.step - state.skipped_in_a_row + 1);
   }
   if (!options_.events.committed) return;
   const double seconds = to_seconds(options_.clock->now() - step_began_);
-  job::StepRecord record;
+  CommittedStep step{epoch.incarnation, {}, ledger_, committed};
+  auto& record = step.record;
   record.step = state.step;
   record.loss = applied.loss;
   record.tokens = state.tokens;
@@ -219,10 +221,10 @@ void Trainer::apply(const quorum::Outcome& outcome, std::uint64_t epoch, int rep
   record.learning_rate = applied.learning_rate;
   record.gradient_norm = applied.gradient_norm;
   record.seconds = seconds;
-  record.replicas = replicas;
-  record.epoch = epoch;
+  record.replicas = static_cast<int>(epoch.members.size());
+  record.epoch = static_cast<std::uint64_t>(epoch.epoch);
   record.skipped = applied.skipped;
-  options_.events.committed(record, ledger_, committed);
+  options_.events.committed(step);
 }
 
 }  // namespace teson::train

@@ -19,7 +19,7 @@ def refused(case, status, *words, **arguments):
 
 
 def teson(*arguments):
-    done = subprocess.run([harness.TESON, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    done = subprocess.run([harness.TESON, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=20)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -133,6 +133,17 @@ def generate_continues_a_text(case):
     assert status == 2 and "checkpoint" in text, (status, text)
 
 
+def generate_finds_checkpoints_that_lie_elsewhere(case):
+    elsewhere = case.folder / "elsewhere"
+    run = case.train(sets=SETS + [f'checkpoint.dir="{elsewhere}"'])
+    status, text = teson("generate", str(run.folder), "--prompt", "the ", "--tokens", "4")
+    assert status == 0 and text.startswith("the "), (status, text)
+    newest = sorted(elsewhere.iterdir())[-1]
+    (newest / "manifest.json").write_text("{")
+    status, text = teson("generate", str(newest), "--prompt", "the ", "--tokens", "4")
+    assert status == 2 and "manifest.json" in text, (status, text)
+
+
 def elastic_mode_drops_what_a_dead_group_was_computing(case):
     run = case.train(sets=["train.steps=60", "cluster.replicas=2", 'train.mode="elastic"'], inject=["kill:replica=1,step=10"])
     summary = run.summary()
@@ -147,5 +158,5 @@ main(an_unknown_key_is_named_with_its_place_and_the_nearest, a_missing_configura
      names_with_spaces_and_other_scripts_work, bad_corpora_are_named, a_port_in_use_is_named, a_full_disk_is_named,
      too_few_descriptors_are_named, output_that_is_no_terminal_has_plain_lines,
      a_quorum_id_file_that_holds_something_else_is_named,
-     a_lighthouse_that_others_could_reach_needs_a_secret, generate_continues_a_text,
+     a_lighthouse_that_others_could_reach_needs_a_secret, generate_continues_a_text, generate_finds_checkpoints_that_lie_elsewhere,
      elastic_mode_drops_what_a_dead_group_was_computing)

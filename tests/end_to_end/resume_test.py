@@ -120,11 +120,43 @@ def a_finished_run_may_be_started_again(case):
 
 
 def a_finished_run_may_be_extended(case):
-    longer = [value.replace("train.steps=60", "train.steps=80") for value in SETS]
-    assert longer != SETS
-    case.train(sets=SETS)
-    run = case.train(sets=longer)
+    sets = SETS + ["optimizer.schedule=wsd"]
+    case.train(sets=sets)
+    assert "raise train.steps" in case.train(sets=sets).text()
+    run = case.train(sets=sets + ["train.steps=80"])
     assert run.summary()["steps"] == 80 and run.summary()["status"] == "completed", run.summary()
+
+
+def sigusr1_takes_a_checkpoint_and_goes_on(case):
+    run = case.start(sets=SETS[:3] + ["train.steps=150", "checkpoint.every=0"])
+    run.wait_step(10)
+    run.process.send_signal(signal.SIGUSR1)
+    assert run.wait().status == 0, run.text()[-2000:]
+    steps = [line["step"] for line in run.lines("events.jsonl") if line["kind"] == "checkpoint"]
+    assert len(steps) == 2 and 10 < steps[0] < 150 and steps[1] == 150, steps
+
+
+def a_checkpoint_of_another_run_is_refused(case):
+    shared = f'checkpoint.dir="{case.folder / "shared"}"'
+    case.train("first", sets=SETS + [shared])
+    run = case.train("second", status=2, sets=SETS + [shared, "train.seed=2"])
+    assert "is of another run: train.seed is 1 there and 2 here" in run.text(), run.text()[-2000:]
+    run = case.train("first", status=2, sets=SETS + [shared], arguments=["--start-anew"])
+    assert "checkpoint.dir" in run.text(), run.text()[-2000:]
+
+
+def checkpoints_stay_newest_when_the_record_is_lost(case):
+    sets = SETS + ["checkpoint.keep=2"]
+    run = case.start(sets=sets, inject=["kill:replica=0,step=25", "kill:replica=1,step=25"])
+    run.wait_step(40)
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: not processes_of(run.folder), 5, lambda: "processes are left")
+    (run.folder / "lighthouse.record").unlink()
+    again = case.train(sets=sets)
+    names = sorted(path.name for path in (run.folder / "checkpoints").iterdir())
+    assert names[-1].endswith("step-000000000060"), names
+    assert again.summary()["steps"] == 60, again.summary()
 
 
 def a_kill_while_checkpoints_are_written_and_removed(case):
@@ -146,4 +178,5 @@ def a_kill_while_checkpoints_are_written_and_removed(case):
 main(kill_nine_of_everything_resumes_to_the_same_bits, the_controllers_death_ends_all, ctrl_c_ends_with_a_checkpoint_and_resumes,
      a_second_ctrl_c_ends_at_once, sigterm_keeps_to_the_grace_time, sigterm_within_evaluations_and_saves_loses_nothing,
      sigterm_before_the_first_step_leaves_nothing,
-     another_number_of_replicas_may_resume, a_finished_run_may_be_started_again, a_finished_run_may_be_extended, a_kill_while_checkpoints_are_written_and_removed)
+     another_number_of_replicas_may_resume, a_finished_run_may_be_started_again, a_finished_run_may_be_extended, sigusr1_takes_a_checkpoint_and_goes_on,
+     a_checkpoint_of_another_run_is_refused, checkpoints_stay_newest_when_the_record_is_lost, a_kill_while_checkpoints_are_written_and_removed)

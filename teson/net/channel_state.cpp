@@ -74,7 +74,7 @@ void Channel::State::authenticate(std::function<void(const Result<void>&)> done)
          fmt::format("handshake with {}: no proof in {:.0f} ms; it is silent, or not one of ours",
                      name_of(peer()), to_ms(options_.handshake_deadline))});
   });
-  ensure_watch();
+  watch_ = loop_.watch(socket_.fd());
   step_handshake();
 }
 

@@ -54,8 +54,8 @@ int compare(bool json, const std::string& name, const std::vector<std::string>& 
 int main(int argc, char** argv) {
   const bool json = has_flag(argc, argv, "--json");
   const bool quick = has_flag(argc, argv, "--quick");
-  const int rounds = quick ? 3 : 7;
-  const int steps = quick ? 60 : 150;
+  const int rounds = quick ? 3 : 15;
+  const int steps = 60;
   if (compare(json, "fault_tolerance.3_groups", comparison_settings(3, steps), rounds) != 0)
     return 1;
   return compare(json, "fault_tolerance.2_groups", comparison_settings(2, steps), rounds);

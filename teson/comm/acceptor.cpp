@@ -41,10 +41,6 @@ void clear(const Fd& fd) {
   (void)!::read(fd.get(), &count, sizeof(count));
 }
 
-}  // namespace
-
-namespace {
-
 // A whole small frame at once. It fits: nothing else has been sent but the handshake. If the peer is
 // gone, the next receive will say so.
 void send_notice(net::Socket& socket, net::FrameHeader header, std::string_view text) {

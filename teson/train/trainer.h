@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -115,13 +114,10 @@ class Trainer {
   Result<void> compute_lanes(const Epoch& epoch, const std::vector<std::int32_t>& lanes);
   Result<void> reduce(const Epoch& epoch, std::vector<std::vector<comm::TreeNode>> held,
                       std::vector<std::vector<std::uint8_t>> finals);
-  std::vector<quorum::PlannedLanes> planned_lanes(
-      const std::vector<std::vector<std::int32_t>>& lanes) const;
-  /// `planned` by rank; empty: not compared.
-  Result<quorum::Outcome> vote(const Epoch& epoch, std::span<const quorum::PlannedLanes> planned);
+  Result<quorum::Outcome> vote(const Epoch& epoch, bool hold_against_plan);
   quorum::Vote own_vote(const Epoch& epoch) const;
   void apply(const quorum::Outcome& outcome, const Epoch& epoch);
-  void note_ledger(const Epoch& epoch);
+  void note_ledger(const Epoch& epoch, const std::vector<std::vector<std::int32_t>>& lanes);
   Result<std::optional<double>> evaluate();
   Result<void> after_step(const Epoch& epoch, bool checkpoint_wanted);
   Result<void> finish(const Epoch& epoch);
@@ -139,8 +135,9 @@ class Trainer {
   std::vector<float> sum_;              ///< the final sum over lanes
   std::vector<std::uint64_t> digests_;  ///< by tile of sum_
   double sum_of_squares_ = 0;
-  std::int64_t step_tokens_ = 0;  ///< that the sum covers
-  job::LedgerLine ledger_;        ///< of the running step
+  std::int64_t step_tokens_ = 0;               ///< that the sum covers
+  job::LedgerLine ledger_;                     ///< of the running step
+  std::vector<quorum::PlannedLanes> planned_;  ///< by rank, of the step and epoch of ledger_
   Instant step_began_{};
 
   std::unique_ptr<comm::Communicator> communicator_;

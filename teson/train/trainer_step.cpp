@@ -48,11 +48,10 @@ Result<void> Trainer::run_step(const Epoch& epoch) {
   } else {
     TESON_TRY_VOID(compute_lanes(epoch, lanes[rank]));
   }
-  if (!all_final || ledger_.step != step) note_ledger(epoch);
+  if (!all_final || ledger_.step != step) note_ledger(epoch, lanes);
   TESON_TRY_VOID(reduce(epoch, std::move(held), std::move(finals)));
   // Without a lane computed in this epoch the votes say nothing about samples.
-  const auto planned = all_final ? std::vector<quorum::PlannedLanes>{} : planned_lanes(lanes);
-  TESON_TRY(const auto outcome, vote(epoch, planned));
+  TESON_TRY(const auto outcome, vote(epoch, !all_final));
   apply(outcome, epoch);
   return after_step(epoch, outcome.checkpoint);
 }
@@ -86,34 +85,23 @@ Result<void> Trainer::compute_lanes(const Epoch& epoch, const std::vector<std::i
 // Who contributed which lane. Every rank writes down the whole step, so that the record does not
 // depend on one rank's survival. The samples of other ranks' lanes are the planned ones: a step
 // whose votes say otherwise is not committed.
-void Trainer::note_ledger(const Epoch& epoch) {
+void Trainer::note_ledger(const Epoch& epoch, const std::vector<std::vector<std::int32_t>>& lanes) {
   const std::int64_t step = replica_.state().step + 1;
   ledger_ = {step, static_cast<std::uint64_t>(epoch.epoch), {}};
-  const auto lanes = quorum::lanes_by_member(epoch, step);
+  planned_.assign(lanes.size(), {});
   for (std::size_t rank = 0; rank < lanes.size(); ++rank) {
     for (const std::int32_t lane : lanes[rank]) {
       const bool own = static_cast<int>(rank) == communicator_->rank();
-      const auto samples =
-          own ? samples_[static_cast<std::size_t>(lane)] : replica_.planned_samples(step - 1, lane);
+      const auto planned = replica_.planned_samples(step - 1, lane);
+      const auto samples = own ? samples_[static_cast<std::size_t>(lane)] : planned;
+      planned_[rank].sample_hash += planned.hash;
+      ++planned_[rank].lanes;
       ledger_.lanes.push_back(
           {lane, epoch.members[rank].id.replica, samples.samples, samples.hash});
     }
   }
   std::sort(ledger_.lanes.begin(), ledger_.lanes.end(),
             [](const auto& a, const auto& b) { return a.lane < b.lane; });
-}
-
-std::vector<quorum::PlannedLanes> Trainer::planned_lanes(
-    const std::vector<std::vector<std::int32_t>>& lanes) const {
-  std::vector<quorum::PlannedLanes> planned;
-  for (const auto& of_rank : lanes) {
-    auto& sum = planned.emplace_back();
-    for (const std::int32_t lane : of_rank) {
-      sum.sample_hash += replica_.planned_samples(replica_.state().step, lane).hash;
-      ++sum.lanes;
-    }
-  }
-  return planned;
 }
 
 Result<void> Trainer::reduce(const Epoch& epoch, std::vector<std::vector<comm::TreeNode>> held,
@@ -157,8 +145,7 @@ quorum::Vote Trainer::own_vote(const Epoch& epoch) const {
   return vote;
 }
 
-Result<quorum::Outcome> Trainer::vote(const Epoch& epoch,
-                                      std::span<const quorum::PlannedLanes> planned) {
+Result<quorum::Outcome> Trainer::vote(const Epoch& epoch, bool hold_against_plan) {
   std::vector<quorum::Vote> votes(static_cast<std::size_t>(communicator_->size()));
   const auto own = own_vote(epoch);
   votes[static_cast<std::size_t>(communicator_->rank())] = own;
@@ -179,7 +166,7 @@ Result<quorum::Outcome> Trainer::vote(const Epoch& epoch,
     return fail(ErrorKind::aborted, fmt::format("the votes on step {} differ", own.step));
   }
   const auto off_plan =
-      planned.empty() ? std::vector<int>{} : quorum::ranks_off_plan(votes, planned);
+      hold_against_plan ? quorum::ranks_off_plan(votes, planned_) : std::vector<int>{};
   if (!off_plan.empty()) {
     membership_.report_mismatch(epoch.epoch, own.step, off_plan);
     return fail(ErrorKind::aborted,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "teson/actor/actor_ref.h"
+#include "teson/actor/behaviour.h"
 #include "teson/actor/call.h"
 #include "teson/actor/endpoints.h"
 #include "teson/actor/node.h"
@@ -57,4 +58,20 @@ class Actor {
   Duration deadline_;
 };
 
+namespace detail {
+
+/// What System::host and Proc::host do.
+template <typename T>
+ActorRef<T> host_actor(Node& node, std::string name, std::unique_ptr<T> actor) {
+  const std::uint64_t id = node.next_actor_id();
+  // Shared, since what makes an actor must be copyable.
+  auto behaviour = std::make_shared<std::unique_ptr<Behaviour>>(
+      std::make_unique<TypedBehaviour<T>>(std::move(actor)));
+  node.host(id, std::move(name),
+            [behaviour]() -> Result<std::unique_ptr<Behaviour>> { return std::move(*behaviour); },
+            {});
+  return {node.self(), id};
+}
+
+}  // namespace detail
 }  // namespace teson::actor

@@ -62,8 +62,10 @@ struct Sum {
   }
 };
 
-/// The smallest; among equals that of the lowest rank. One NaN makes the result NaN.
-struct Min {
+namespace detail {
+
+/// What operations have in common whose value is one of the replies.
+struct OneOfReplies {
   template <typename R>
   using Value = R;
   template <typename R>
@@ -72,6 +74,12 @@ struct Min {
   R first(R&& reply) const {
     return std::move(reply);
   }
+};
+
+}  // namespace detail
+
+/// The smallest; among equals that of the lowest rank. One NaN makes the result NaN.
+struct Min : detail::OneOfReplies {
   template <typename R>
   void next(R& value, R&& reply) const {
     if (reply < value || (reply != reply && value == value)) value = std::move(reply);
@@ -79,15 +87,7 @@ struct Min {
 };
 
 /// The largest; as Min.
-struct Max {
-  template <typename R>
-  using Value = R;
-  template <typename R>
-  static constexpr bool any_order = std::is_integral_v<R>;
-  template <typename R>
-  R first(R&& reply) const {
-    return std::move(reply);
-  }
+struct Max : detail::OneOfReplies {
   template <typename R>
   void next(R& value, R&& reply) const {
     if (value < reply || (reply != reply && value == value)) value = std::move(reply);

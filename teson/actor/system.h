@@ -51,16 +51,7 @@ class System {
   /// System.
   template <typename T>
   ActorRef<T> host(std::string name, std::unique_ptr<T> actor) {
-    detail::Node& own = node();
-    const std::uint64_t id = own.next_actor_id();
-    auto behaviour = std::make_shared<std::unique_ptr<detail::Behaviour>>(
-        std::make_unique<detail::TypedBehaviour<T>>(std::move(actor)));
-    own.host(id, std::move(name),
-             [behaviour]() -> Result<std::unique_ptr<detail::Behaviour>> {
-               return std::move(*behaviour);
-             },
-             {});
-    return {own.self(), id};
+    return detail::host_actor(node(), std::move(name), std::move(actor));
   }
   /// A reference made usable.
   template <typename T>

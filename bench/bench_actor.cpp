@@ -81,6 +81,13 @@ class Target {
   using endpoints = Endpoints<&Target::nothing, &Target::take, &Target::taken>;
 };
 
+/// One that may take its time.
+class Worker {
+ public:
+  void nothing() {}
+  using endpoints = Endpoints<&Worker::nothing>;
+};
+
 class TargetActor final : public Target {
  public:
   void nothing() override {}
@@ -94,7 +101,9 @@ class TargetActor final : public Target {
 int serve() {
   auto proc = Proc::attach({.mailbox = {.messages_max = mailbox_messages}});
   must(proc);
-  (*proc)->serve<Target>([](const ProcContext&) { return std::make_unique<TargetActor>(); });
+  (*proc)->serve<Target>([](const ProcContext&) { return std::make_unique<TargetActor>(); },
+                         {.handlers = Handlers::in_place});
+  (*proc)->serve<Worker>([](const ProcContext&) { return std::make_unique<Worker>(); });
   (*proc)->start();
   (*proc)->wait();
   return 0;
@@ -149,10 +158,14 @@ void bench_floor() {
 void bench_calls() {
   const int rounds = quick ? 5000 : 50000;
   System system;
-  const auto own = system.actor(system.host<Target>("target", std::make_unique<TargetActor>()));
+  const auto own = system.actor(system.host<Target>("target", std::make_unique<TargetActor>(),
+                                                    {.handlers = Handlers::in_place}));
   const auto same_proc = times_us(rounds, [&] { must(own.call<&Target::nothing>().wait()); });
   report("call.same_proc.p50_us", quantile_of(same_proc, 0.5), "us");
   report("call.same_proc.p99_us", quantile_of(same_proc, 0.99), "us");
+  const auto worker = system.actor(system.host<Worker>("worker", std::make_unique<Worker>()));
+  const auto own_thread = times_us(rounds, [&] { must(worker.call<&Worker::nothing>().wait()); });
+  report("call.same_proc.own_thread.p50_us", quantile_of(own_thread, 0.5), "us");
 
   ProcMesh mesh = start(system, 1);
   const auto other = mesh.spawn<Target>("target");
@@ -160,6 +173,10 @@ void bench_calls() {
   report("call.same_host.unix.p50_us", quantile_of(same_host, 0.5), "us");
   report("call.same_host.unix.p90_us", quantile_of(same_host, 0.9), "us");
   report("call.same_host.unix.p99_us", quantile_of(same_host, 0.99), "us");
+  const auto workers = mesh.spawn<Worker>("worker");
+  const auto threaded =
+      times_us(rounds, [&] { must(workers.call_one<&Worker::nothing>().wait()); });
+  report("call.same_host.unix.own_thread.p50_us", quantile_of(threaded, 0.5), "us");
 }
 
 double resident_mb() {

@@ -30,8 +30,7 @@ class Actor {
   /// Sends; the reply comes through wait(). Whatever goes wrong, also in sending, is in the reply.
   template <auto Method, typename... Args>
   [[nodiscard]] CallOne<ReplyOf<Method>> call(const Args&... args) const {
-    auto pending =
-        node_->pending().begin({ref_.proc}, std::chrono::steady_clock::now() + deadline_);
+    auto pending = node_->begin_call(ref_.proc, std::chrono::steady_clock::now() + deadline_);
     if (auto sent = send<Method>(pending->id(), args...); !sent)
       pending->complete_at(0, Failure(std::move(sent).error()));
     return CallOne<ReplyOf<Method>>(std::move(pending));
@@ -62,14 +61,16 @@ namespace detail {
 
 /// What System::host and Proc::host do.
 template <typename T>
-ActorRef<T> host_actor(Node& node, std::string name, std::unique_ptr<T> actor) {
+ActorRef<T> host_actor(Node& node, std::string name, std::unique_ptr<T> actor,
+                       ActorOptions options) {
   const std::uint64_t id = node.next_actor_id();
   // Shared, since what makes an actor must be copyable.
   auto behaviour = std::make_shared<std::unique_ptr<Behaviour>>(
       std::make_unique<TypedBehaviour<T>>(std::move(actor)));
-  node.host(id, std::move(name),
-            [behaviour]() -> Result<std::unique_ptr<Behaviour>> { return std::move(*behaviour); },
-            {});
+  node.host(
+      id, std::move(name),
+      [behaviour]() -> Result<std::unique_ptr<Behaviour>> { return std::move(*behaviour); },
+      options);
   return {node.self(), id};
 }
 

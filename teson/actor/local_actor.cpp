@@ -6,85 +6,130 @@
 #include <pthread.h>
 
 #include "teson/actor/wire.h"
+#include "teson/base/check.h"
 
 namespace teson::actor::detail {
 
-LocalActor::LocalActor(std::string name, SpawnPlace place, MailboxLimits limits, Make make,
-                       Hooks hooks)
-    : name_(std::move(name)), place_(std::move(place)), limits_(limits), hooks_(std::move(hooks)) {
+namespace {
+
+/// How many handlers may run in place within one another; deeper ones get the actor's thread.
+constexpr int nesting_max = 8;
+thread_local int nesting = 0;
+
+}  // namespace
+
+bool runs_in_place() {
+  return nesting > 0;
+}
+
+LocalActor::LocalActor(std::string name, SpawnPlace place, MailboxLimits limits,
+                       ActorOptions options, Make make, Hooks hooks)
+    : name_(std::move(name)),
+      place_(std::move(place)),
+      limits_(limits),
+      options_(options),
+      hooks_(std::move(hooks)) {
   thread_ = std::thread([this, make = std::move(make)] { run(make); });
 }
 
 LocalActor::~LocalActor() {
+  TESON_CHECK(!thread_.joinable());
+}
+
+void LocalActor::stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  arrived_.notify_one();
+  changed_.notify_one();
   thread_.join();
 }
 
-Result<void> LocalActor::push(Envelope envelope) {
-  {
-    std::lock_guard lock(mutex_);
-    const std::size_t size = envelope.buffer.size();
-    if (!mailbox_.empty() &&
-        (mailbox_.size() >= limits_.messages_max || mailbox_bytes_ + size > limits_.bytes_max)) {
-      return fail(ErrorKind::overloaded,
-                  fmt::format("the mailbox of actor '{}' is full: {} messages, {} bytes (at most "
-                              "{} and {}); try later",
-                              name_, mailbox_.size(), mailbox_bytes_, limits_.messages_max,
-                              limits_.bytes_max));
-    }
-    mailbox_bytes_ += size;
-    mailbox_.push_back(std::move(envelope));
+Result<void> LocalActor::push(Envelope envelope, bool in_place) {
+  std::unique_lock lock(mutex_);
+  if (in_place && options_.handlers == Handlers::in_place && !turn_taken_ && mailbox_.empty() &&
+      !stopping_ && nesting < nesting_max) {
+    turn_taken_ = true;
+    lock.unlock();
+    ++nesting;
+    handle(envelope);
+    --nesting;
+    lock.lock();
+    turn_taken_ = false;
+    if (!stopping_ && mailbox_.empty()) return {};
+    lock.unlock();
+    changed_.notify_one();
+    return {};
   }
-  arrived_.notify_one();
+  const std::size_t size = envelope.buffer.size();
+  if (!mailbox_.empty() &&
+      (mailbox_.size() >= limits_.messages_max || mailbox_bytes_ + size > limits_.bytes_max)) {
+    return fail(ErrorKind::overloaded,
+                fmt::format("the mailbox of actor '{}' is full: {} messages, {} bytes (at most "
+                            "{} and {}); try later",
+                            name_, mailbox_.size(), mailbox_bytes_, limits_.messages_max,
+                            limits_.bytes_max));
+  }
+  mailbox_bytes_ += size;
+  mailbox_.push_back(std::move(envelope));
+  const bool wake = !turn_taken_;  // who has the turn looks again at its end
+  lock.unlock();
+  if (wake) changed_.notify_one();
   return {};
 }
 
 void LocalActor::run(const Make& make) {
   pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
-  auto made = guarded(make);
-  std::unique_ptr<Behaviour> behaviour;
-  if (made) {
-    behaviour = std::move(*made);
-    if (hooks_.constructed) hooks_.constructed({});
-  } else {
-    const Error error = std::move(made).error().in("starting actor '" + name_ + "'");
-    if (hooks_.constructed) hooks_.constructed(Failure(error));
-    die(error);
-  }
+  construct(make);
+  std::unique_lock lock(mutex_);
+  turn_taken_ = false;
   while (true) {
-    std::unique_lock lock(mutex_);
-    arrived_.wait(lock, [&] { return stopping_ || !mailbox_.empty(); });
+    changed_.wait(lock, [&] { return !turn_taken_ && (stopping_ || !mailbox_.empty()); });
     if (stopping_) break;
+    turn_taken_ = true;
     const Envelope envelope = std::move(mailbox_.front());
     mailbox_.pop_front();
     mailbox_bytes_ -= envelope.buffer.size();
     lock.unlock();
-    handle(envelope, behaviour.get());
-    if (!dead_ || !behaviour) continue;
-    // A dead actor's state goes at once, its address stays to say why.
-    const Error why = ended();
-    const HandlerFrame frame(why);
-    behaviour.reset();
+    handle(envelope);
+    lock.lock();
+    turn_taken_ = false;
   }
-  const Error why{ErrorKind::aborted, fmt::format("actor '{}' was stopped", name_)};
-  const HandlerFrame frame(why);
-  behaviour.reset();
+  turn_taken_ = true;
+  lock.unlock();
+  drop_state({ErrorKind::aborted, fmt::format("actor '{}' was stopped", name_)});
 }
 
-void LocalActor::handle(const Envelope& envelope, Behaviour* behaviour) {
+void LocalActor::construct(const Make& make) {
+  auto made = guarded(make);
+  if (made) {
+    behaviour_ = std::move(*made);
+  } else {
+    die(std::move(made).error().in("starting actor '" + name_ + "'"));
+  }
+}
+
+void LocalActor::handle(const Envelope& envelope) {
   if (dead_) return refuse(envelope, ended());
-  if (envelope.endpoint.interface != behaviour->interface()) {
+  dispatch(envelope);
+  // A dead actor's state goes at once, its address stays to say why.
+  if (dead_) drop_state(ended());
+}
+
+void LocalActor::drop_state(const Error& why) {
+  const HandlerFrame frame(why);
+  behaviour_.reset();
+}
+
+void LocalActor::dispatch(const Envelope& envelope) {
+  if (envelope.endpoint.interface != behaviour_->interface()) {
     return refuse(envelope,
-                  interface_mismatch(name_, behaviour->interface(), envelope.endpoint.interface));
+                  interface_mismatch(name_, behaviour_->interface(), envelope.endpoint.interface));
   }
   const bool waiting = envelope.call != 0;
   const HandlerFrame frame(hooks_.outlet, place_, envelope);
   std::string reply = ReplyPath::begin_reply();
-  const Handled handled = behaviour->handle(envelope.endpoint.index, envelope.arguments(), reply);
+  const Handled handled = behaviour_->handle(envelope.endpoint.index, envelope.arguments(), reply);
   switch (handled.reply) {
     case Handled::Reply::refused:
       return refuse(envelope, *handled.error);

@@ -11,25 +11,20 @@
 #include <string>
 #include <thread>
 
+#include "teson/actor/actor_options.h"
 #include "teson/actor/behaviour.h"
 #include "teson/actor/endpoints.h"
 #include "teson/actor/handler_frame.h"
 #include "teson/base/error.h"
 #include "teson/net/channel.h"
 
-namespace teson::actor {
+namespace teson::actor::detail {
 
-/// What one actor's mailbox may hold. One message is always taken by an empty mailbox.
-struct MailboxLimits {
-  std::size_t messages_max = 16384;
-  std::size_t bytes_max = std::size_t{1} << 30;
-};
-
-namespace detail {
-
-/// An actor of this process: its handlers run one at a time, in the order of arrival, on a thread
-/// of its own. A handler that fails with somebody waiting for the reply fails that call; without,
-/// or if its reply was a port's, the actor ends: from then on calls get its error.
+/// An actor of this process. Its handlers run one at a time, in the order of arrival: whoever has
+/// the turn runs them. That is the actor's thread, or, where they run in place, the thread that
+/// brings a message to an idle actor, for that one message. A handler that fails with somebody
+/// waiting for the reply fails that call; without, or if its reply was a port's, the actor ends:
+/// from then on calls get its error.
 class LocalActor {
  public:
   struct Hooks {
@@ -37,8 +32,6 @@ class LocalActor {
     std::function<void(std::uint64_t proc, std::uint64_t call, std::string reply)> reply;
     /// A cast from `proc` that no handler takes.
     std::function<void(std::uint64_t proc, const Error&)> undelivered;
-    /// The construction has ended.
-    std::function<void(const Result<void>&)> constructed;
     /// The actor has ended: a handler without anybody waiting has failed, or the construction.
     std::function<void(const Error&)> failed;
     /// For replies that come later.
@@ -47,17 +40,25 @@ class LocalActor {
   using Make = std::function<Result<std::unique_ptr<Behaviour>>()>;
 
   /// `make` runs on the actor's thread, before any handler.
-  LocalActor(std::string name, SpawnPlace place, MailboxLimits limits, Make make, Hooks hooks);
-  /// Drops what was not yet begun, waits for the handler that runs.
+  LocalActor(std::string name, SpawnPlace place, MailboxLimits limits, ActorOptions options,
+             Make make, Hooks hooks);
+  /// stop() has been called.
   ~LocalActor();
 
-  /// `overloaded`: the mailbox is full. Threads: any.
-  Result<void> push(Envelope envelope);
+  /// Takes a message; may run its handler before it returns if `in_place`, and the actor's options,
+  /// allow it. `overloaded`: the mailbox is full. Threads: any.
+  Result<void> push(Envelope envelope, bool in_place);
+  /// Drops what was not yet begun, waits for the handler that runs. Once.
+  void stop();
   const std::string& name() const { return name_; }
 
  private:
   void run(const Make& make);
-  void handle(const Envelope& envelope, Behaviour* behaviour);
+  void construct(const Make& make);
+  /// With the turn.
+  void handle(const Envelope& envelope);
+  void dispatch(const Envelope& envelope);
+  void drop_state(const Error& why);
   void refuse(const Envelope& envelope, const Error& error);
   void die(const Error& error);
   Error ended() const;
@@ -65,15 +66,20 @@ class LocalActor {
   const std::string name_;
   const SpawnPlace place_;
   const MailboxLimits limits_;
+  const ActorOptions options_;
   const Hooks hooks_;
   std::mutex mutex_;
-  std::condition_variable arrived_;
+  std::condition_variable changed_;
   std::deque<Envelope> mailbox_;
   std::size_t mailbox_bytes_ = 0;
   bool stopping_ = false;
-  std::optional<Error> dead_;  ///< the actor's thread only
+  bool turn_taken_ = true;                ///< a handler runs; first of all the actor is made
+  std::unique_ptr<Behaviour> behaviour_;  ///< whoever has the turn
+  std::optional<Error> dead_;             ///< whoever has the turn
   std::thread thread_;
 };
 
-}  // namespace detail
-}  // namespace teson::actor
+/// Whether a handler runs in place on this thread.
+bool runs_in_place();
+
+}  // namespace teson::actor::detail

@@ -288,6 +288,7 @@ BegunCall MeshState::begin_locked(const Region& region, Duration deadline) const
   for (const auto& target : begun.procs)
     target->count_call();
   begun.pending = runtime_.node.pending().begin(std::move(ids), until);
+  if (begun.procs.size() == 1) begun.pending->read_from(begun.procs.front()->reader());
   return begun;
 }
 

@@ -14,6 +14,9 @@ namespace {
 
 /// How often an actor that waits to send its reply looks whether the process ends.
 constexpr Duration reply_wait = std::chrono::milliseconds(50);
+/// The messages of another proc are being taken on this thread, which is its channel's.
+thread_local bool receiving = false;
+
 /// Procs that have ended and whose end can still be told to those who have a reference.
 constexpr std::size_t ends_kept = 100;
 
@@ -110,7 +113,14 @@ Result<void> Node::send(std::uint64_t proc, std::shared_ptr<const std::string> p
             net::decode<CallHeader>(std::string_view(*payload).substr(0, call_header_bytes)));
   net::Buffer buffer(payload->size());
   std::memcpy(buffer.bytes().data(), payload->data(), payload->size());
-  return deliver(self_, header, std::move(buffer));
+  return deliver(self_, header, std::move(buffer), true);
+}
+
+std::shared_ptr<PendingCall> Node::begin_call(std::uint64_t proc, Instant deadline) {
+  auto pending = pending_->begin({proc}, deadline);
+  if (proc == self_) return pending;
+  if (const auto way = route(proc)) pending->read_from(way->channel->reader());
+  return pending;
 }
 
 Result<void> Node::send_control(std::uint64_t proc, Kind kind, std::string payload) {
@@ -120,6 +130,12 @@ Result<void> Node::send_control(std::uint64_t proc, Kind kind, std::string paylo
 }
 
 void Node::receive(std::uint64_t from, net::Message message) {
+  receiving = true;
+  take(from, std::move(message));
+  receiving = false;
+}
+
+void Node::take(std::uint64_t from, net::Message message) {
   switch (static_cast<Kind>(message.kind)) {
     case Kind::call:
       return receive_call(from, std::move(message.payload));
@@ -146,30 +162,39 @@ void Node::receive_call(std::uint64_t from, net::Buffer payload) {
   }
   const auto header = net::decode<CallHeader>(payload.bytes().first(call_header_bytes));
   TESON_CHECK(header.has_value());
-  if (auto delivered = deliver(from, *header, std::move(payload)); !delivered)
+  // A caller that is slow to take its replies is waited for by actors, not by this thread.
+  const auto way = header->call == 0 ? nullptr : route(from);
+  const bool in_place = !way || way->channel->outgoing_bytes() == 0;
+  if (auto delivered = deliver(from, *header, std::move(payload), in_place); !delivered)
     refuse(from, *header, delivered.error());
 }
 
-Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Buffer buffer) {
+Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Buffer buffer,
+                           bool in_place) {
   if (buffer.size() - call_header_bytes < header.slice_bytes) {
     return fail(ErrorKind::invalid,
                 fmt::format("expected a slice of {} bytes, found {}", header.slice_bytes,
                             buffer.size() - call_header_bytes));
   }
-  std::lock_guard lock(mutex_);
-  const auto found = actors_.find(header.actor);
-  if (found == actors_.end()) {
+  std::shared_ptr<LocalActor> actor;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = actors_.find(header.actor);
+    if (found != actors_.end()) actor = found->second;
+  }
+  if (!actor) {
     return fail(
         ErrorKind::invalid,
         fmt::format("proc {} has no actor {}; it was not spawned there, or has been stopped", self_,
                     header.actor));
   }
-  return found->second->push({.from = from,
-                              .call = header.call,
-                              .endpoint = {header.interface, header.endpoint},
-                              .buffer = std::move(buffer),
-                              .slice_from = call_header_bytes,
-                              .slice_bytes = header.slice_bytes});
+  return actor->push({.from = from,
+                      .call = header.call,
+                      .endpoint = {header.interface, header.endpoint},
+                      .buffer = std::move(buffer),
+                      .slice_from = call_header_bytes,
+                      .slice_bytes = header.slice_bytes},
+                     in_place);
 }
 
 void Node::refuse(std::uint64_t from, const CallHeader& header, const Error& error) {
@@ -202,30 +227,26 @@ void Node::receive_spawn(std::uint64_t from, net::Buffer payload) {
                 request.error().describe());
     return;
   }
-  const std::uint64_t call = request->call;
-  const auto answer = [this, from, call](const Result<void>& result) {
-    std::string text(reply_header_bytes, '\0');
-    net::encode_to(text, result);
-    if (call != 0) reply(from, call, std::move(text));
-  };
-  const auto factory = factory_for(*request);
+  const auto how = served(*request);
   auto region = Region::make(std::move(request->region));
   const SpawnPlace place{region.value_or(Region()), rank_};
   const auto where = region.and_then([&](const Region& all) { return place.in(all); });
   // What is refused becomes an actor too, one that is dead: calls that follow learn why.
   auto started = start_actor(
       request->actor, request->name, from, place,
-      [factory, where, buffer,
-       arguments = request->arguments]() -> Result<std::unique_ptr<Behaviour>> {
-        if (!factory) return Failure(factory.error());
+      [how, where, buffer, arguments = request->arguments]() -> Result<std::unique_ptr<Behaviour>> {
+        if (!how) return Failure(how.error());
         if (!where) return Failure(where.error());
-        return (*factory)(arguments, *where);
+        return how->factory(arguments, *where);
       },
-      answer);
-  if (!started) answer(started);
+      how ? how->options : ActorOptions{});
+  if (!started) {
+    log_warning("actor", "proc {} asked for actor '{}': {}", from, request->name,
+                started.error().describe());
+  }
 }
 
-Result<Node::Factory> Node::factory_for(const SpawnRequest& request) const {
+Result<Node::Served> Node::served(const SpawnRequest& request) const {
   std::lock_guard lock(mutex_);
   const auto found = served_.find(request.class_hash);
   if (found == served_.end()) {
@@ -239,7 +260,7 @@ Result<Node::Factory> Node::factory_for(const SpawnRequest& request) const {
     return Failure(
         interface_mismatch(request.class_name, found->second.interface, request.interface));
   }
-  return found->second.factory;
+  return found->second;
 }
 
 void Node::receive_actor_failed(std::uint64_t from, const net::Buffer& payload) {
@@ -266,16 +287,13 @@ std::uint64_t Node::next_actor_id() {
   return next_actor_++;
 }
 
-void Node::host(std::uint64_t id, std::string name, LocalActor::Make make,
-                std::function<void(const Result<void>&)> constructed) {
-  const auto started =
-      start_actor(id, std::move(name), self_, {}, std::move(make), std::move(constructed));
+void Node::host(std::uint64_t id, std::string name, LocalActor::Make make, ActorOptions options) {
+  const auto started = start_actor(id, std::move(name), self_, {}, std::move(make), options);
   TESON_CHECK(started.has_value(), id);
 }
 
 Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
-                               SpawnPlace place, LocalActor::Make make,
-                               std::function<void(const Result<void>&)> constructed) {
+                               SpawnPlace place, LocalActor::Make make, ActorOptions options) {
   std::lock_guard lock(mutex_);
   if (closed_) return fail(ErrorKind::aborted, "the process is ending");
   if (actors_.contains(id))
@@ -286,11 +304,10 @@ Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t
                       std::string text) { reply(proc, call, std::move(text)); },
       .undelivered = [this, id](std::uint64_t proc,
                                 const Error& error) { tell_undelivered(proc, id, error); },
-      .constructed = std::move(constructed),
       .failed = [this, owner, id, name](const Error& error) { tell_owner(owner, id, name, error); },
       .outlet = outlet_};
-  actors_.emplace(id, std::make_unique<LocalActor>(name, std::move(place), limits_, std::move(make),
-                                                   std::move(hooks)));
+  actors_.emplace(id, std::make_shared<LocalActor>(name, std::move(place), limits_, options,
+                                                   std::move(make), std::move(hooks)));
   return {};
 }
 
@@ -311,14 +328,24 @@ void Node::reply(std::uint64_t proc, std::uint64_t call, std::string text) {
     pending_->reply(call, proc, {std::move(buffer), reply_header_bytes});
     return;
   }
-  const auto shared = std::make_shared<const std::string>(std::move(text));
+  send_reply(proc, call, std::make_shared<const std::string>(std::move(text)));
+}
+
+void Node::send_reply(std::uint64_t proc, std::uint64_t call,
+                      const std::shared_ptr<const std::string>& reply) {
   while (const auto way = route(proc)) {
-    const auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::reply), shared);
+    const auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::reply), reply);
     if (sent || sent.error().kind == ErrorKind::disconnected ||
         sent.error().kind == ErrorKind::aborted)
       return;
     if (sent.error().kind != ErrorKind::overloaded)
       return refuse(proc, {.call = call}, sent.error());
+    if (receiving) {
+      std::lock_guard lock(mutex_);
+      if (closed_) return;
+      if (!late_replies_) late_replies_ = std::make_unique<SerialThread>("teson-replies");
+      return late_replies_->post([this, proc, call, reply] { send_reply(proc, call, reply); });
+    }
     // The caller takes its replies too slowly: its actor waits, not the memory.
     (void)way->channel->flush(std::chrono::steady_clock::now() + reply_wait);
     std::lock_guard lock(mutex_);
@@ -326,21 +353,24 @@ void Node::reply(std::uint64_t proc, std::uint64_t call, std::string text) {
   }
 }
 
-void Node::serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name,
-                 Factory factory) {
+void Node::serve(std::uint64_t class_hash, Served served) {
   std::lock_guard lock(mutex_);
-  served_[class_hash] = {interface, std::move(class_name), std::move(factory)};
+  served_[class_hash] = std::move(served);
 }
 
 void Node::close() {
-  std::unordered_map<std::uint64_t, std::unique_ptr<LocalActor>> actors;
+  std::unordered_map<std::uint64_t, std::shared_ptr<LocalActor>> actors;
+  std::unique_ptr<SerialThread> late_replies;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
     actors.swap(actors_);
+    late_replies.swap(late_replies_);
   }
   pending_->close({ErrorKind::aborted, "the process is ending"});
-  actors.clear();
+  for (const auto& [id, actor] : actors)
+    actor->stop();
+  late_replies.reset();
   outlet_->close();
   // The channels go outside the lock: their end waits for the loop, which may be delivering to us.
   std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes;

@@ -17,6 +17,7 @@
 #include "teson/actor/local_actor.h"
 #include "teson/actor/pending.h"
 #include "teson/actor/reply_path.h"
+#include "teson/actor/serial_thread.h"
 #include "teson/actor/wire.h"
 #include "teson/net/channel.h"
 
@@ -80,17 +81,23 @@ class Node {
   /// Sends one call or cast to an actor. Errors: `disconnected` without a route, or as of
   /// Channel::send; for an actor of this process `overloaded`, or `invalid` if there is none.
   Result<void> send(std::uint64_t proc, std::shared_ptr<const std::string> payload, bool awaited);
+  /// A call to one actor, to be sent.
+  std::shared_ptr<PendingCall> begin_call(std::uint64_t proc, Instant deadline);
   Result<void> send_control(std::uint64_t proc, Kind kind, std::string payload);
 
   std::uint64_t next_actor_id();
-  void host(std::uint64_t id, std::string name, LocalActor::Make make,
-            std::function<void(const Result<void>&)> constructed);
+  void host(std::uint64_t id, std::string name, LocalActor::Make make, ActorOptions options);
 
   /// How to make the actors of a class that a parent may ask for.
   using Factory = std::function<Result<std::unique_ptr<Behaviour>>(
       std::span<const std::byte> arguments, const MeshPlace& place)>;
-  void serve(std::uint64_t class_hash, std::uint64_t interface, std::string class_name,
-             Factory factory);
+  struct Served {
+    std::uint64_t interface = 0;
+    std::string class_name;
+    Factory factory;
+    ActorOptions options;
+  };
+  void serve(std::uint64_t class_hash, Served served);
 
   /// Ends the actors (waiting for running handlers) and fails what waits. Idempotent. Not from an
   /// actor's or the loop's thread.
@@ -102,16 +109,13 @@ class Node {
     std::string where;
     std::shared_ptr<CallCount> unanswered;
   };
-  struct Served {
-    std::uint64_t interface;
-    std::string class_name;
-    Factory factory;
-  };
-  Result<void> deliver(std::uint64_t from, const CallHeader& header, net::Buffer buffer);
+  void take(std::uint64_t from, net::Message message);
+  Result<void> deliver(std::uint64_t from, const CallHeader& header, net::Buffer buffer,
+                       bool in_place);
   void receive_call(std::uint64_t from, net::Buffer payload);
   void receive_reply(std::uint64_t from, net::Buffer payload);
   void receive_spawn(std::uint64_t from, net::Buffer payload);
-  Result<Factory> factory_for(const SpawnRequest& request) const;
+  Result<Served> served(const SpawnRequest& request) const;
   void receive_actor_failed(std::uint64_t from, const net::Buffer& payload);
   void receive_undelivered(std::uint64_t from, const net::Buffer& payload);
   void refuse(std::uint64_t from, const CallHeader& header, const Error& error);
@@ -119,9 +123,10 @@ class Node {
   void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
                   const Error& error);
   Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
-                           SpawnPlace place, LocalActor::Make make,
-                           std::function<void(const Result<void>&)> constructed);
+                           SpawnPlace place, LocalActor::Make make, ActorOptions options);
   void reply(std::uint64_t proc, std::uint64_t call, std::string reply);
+  void send_reply(std::uint64_t proc, std::uint64_t call,
+                  const std::shared_ptr<const std::string>& reply);
   /// Nothing if there is none.
   std::shared_ptr<const Route> route(std::uint64_t proc) const;
   std::string where(std::uint64_t proc) const;
@@ -138,10 +143,11 @@ class Node {
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes_;
   std::deque<std::pair<std::uint64_t, Error>> ends_;  ///< of procs, the last ones
-  std::unordered_map<std::uint64_t, std::unique_ptr<LocalActor>> actors_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<LocalActor>> actors_;
   std::unordered_map<std::uint64_t, Served> served_;
   std::uint64_t next_actor_;
   bool closed_ = false;
+  std::unique_ptr<SerialThread> late_replies_;  ///< made when first needed
 };
 
 /// The payload of a call or cast to a slice (an encoded RegionLayout; empty: all that was spawned);

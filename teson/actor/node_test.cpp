@@ -32,7 +32,6 @@ std::vector<std::pair<Kind, std::string>> samples() {
   return {{Kind::call, call_of(1)},
           {Kind::reply, net::encode(ReplyHeader{1}) + net::encode(Result<std::string>("x"))},
           {Kind::spawn, net::encode(SpawnRequest{.actor = 7,
-                                                 .call = 3,
                                                  .class_hash = hash_text("Echo"),
                                                  .interface = 1,
                                                  .class_name = "Echo",

@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include <sys/eventfd.h>
+
+#include "teson/actor/local_actor.h"
+#include "teson/base/fd.h"
+
 namespace teson::actor::detail {
 
 PendingCall::PendingCall(std::uint64_t id, std::vector<std::uint64_t> procs, Instant deadline,
@@ -25,6 +30,7 @@ void PendingCall::complete(std::uint64_t proc, Result<RawReply> reply) {
                                  [proc](const Slot& candidate) { return candidate.proc == proc; });
   if (slot == slots_.end()) return;
   const bool wake = fill(static_cast<std::size_t>(slot - slots_.begin()), std::move(reply));
+  if (wake) wake_reader();
   lock.unlock();
   if (wake) ready_.notify_all();
 }
@@ -32,6 +38,7 @@ void PendingCall::complete(std::uint64_t proc, Result<RawReply> reply) {
 void PendingCall::complete_at(std::size_t index, Result<RawReply> reply) {
   std::unique_lock lock(mutex_);
   const bool wake = fill(index, std::move(reply));
+  if (wake) wake_reader();
   lock.unlock();
   if (wake) ready_.notify_all();
 }
@@ -40,6 +47,7 @@ void PendingCall::fail_all(const Error& error) {
   std::unique_lock lock(mutex_);
   for (std::size_t i = 0; i < slots_.size(); ++i)
     (void)fill(i, Failure(error));
+  wake_reader();
   lock.unlock();
   ready_.notify_all();
 }
@@ -57,12 +65,36 @@ bool PendingCall::fill(std::size_t index, Result<RawReply> reply) {
 
 void PendingCall::wait() {
   std::unique_lock lock(mutex_);
+  refuse_in_place();
+  if (reader_ && open_ > 0) read_channel(lock);
   if (!ready_.wait_until(lock, deadline_, [&] { return open_ == 0; })) expire();
+}
+
+void PendingCall::read_channel(std::unique_lock<std::mutex>& lock) {
+  thread_local const Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake) return;
+  reading_ = std::this_thread::get_id();
+  reading_fd_ = wake.get();
+  lock.unlock();
+  reader_.read_until(
+      deadline_,
+      [this] {
+        std::lock_guard hold(mutex_);
+        return open_ == 0;
+      },
+      reading_fd_);
+  lock.lock();
+  reading_fd_ = -1;
+}
+
+void PendingCall::wake_reader() const {
+  if (reading_fd_ >= 0 && reading_ != std::this_thread::get_id()) ::eventfd_write(reading_fd_, 1);
 }
 
 void PendingCall::wait_for(std::size_t values) {
   std::unique_lock lock(mutex_);
   each_wakes_ = true;
+  refuse_in_place();
   const auto decided = [&] { return values_ >= values || values_ + open_ < values; };
   if (!ready_.wait_until(lock, deadline_, decided)) expire();
 }
@@ -70,10 +102,21 @@ void PendingCall::wait_for(std::size_t values) {
 std::optional<std::size_t> PendingCall::wait_next() {
   std::unique_lock lock(mutex_);
   each_wakes_ = true;
+  refuse_in_place();
   const auto more = [&] { return unread_ != none || open_ == 0; };
   if (!ready_.wait_until(lock, deadline_, more)) expire();
   if (unread_ == none) return std::nullopt;
   return std::exchange(unread_, slots_[unread_].completed_next);
+}
+
+void PendingCall::refuse_in_place() {
+  if (!runs_in_place()) return;
+  const Error error{
+      ErrorKind::invalid,
+      "a handler that runs in place must not wait for a reply: host or serve its actor with "
+      "Handlers::own_thread"};
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    (void)fill(i, Failure(error));
 }
 
 void PendingCall::expire() {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -45,6 +46,8 @@ class PendingCall {
 
   std::uint64_t id() const { return id_; }
   std::size_t size() const { return slots_.size(); }
+  /// Its replies come through this channel: who waits for them may read it. Before any wait.
+  void read_from(net::ChannelReader reader) { reader_ = std::move(reader); }
 
   /// Completes the slot of `proc`; later completions of it are dropped.
   void complete(std::uint64_t proc, Result<RawReply> reply);
@@ -74,7 +77,12 @@ class PendingCall {
   };
   /// Under mutex_; true: whoever waits is to be woken.
   bool fill(std::size_t index, Result<RawReply> reply);
+  /// Under mutex_. A handler that runs in place is refused what has not come yet.
+  void refuse_in_place();
   void expire();
+  /// Reads the channel itself while replies are open.
+  void read_channel(std::unique_lock<std::mutex>& lock);
+  void wake_reader() const;
 
   const std::uint64_t id_;
   const Instant deadline_;
@@ -87,6 +95,9 @@ class PendingCall {
   std::size_t unread_ = none;  ///< the first completed slot that wait_next has not told
   std::size_t last_ = none;    ///< the last completed one
   bool each_wakes_ = false;    ///< somebody waits for less than all
+  net::ChannelReader reader_;
+  std::thread::id reading_;  ///< the thread that reads the channel
+  int reading_fd_ = -1;      ///< what wakes it
 };
 
 /// All calls of a process that wait. Threads: any.

@@ -185,6 +185,12 @@ Proc::Proc(std::shared_ptr<State> own) : state_(std::move(own)) {
   state->node.add_route(parent_proc, state->channel, "the parent process");
   state->channel->start(
       {.on_message = [state](net::Message message) { state->on_message(std::move(message)); },
+       .on_early_message =
+           [state](net::Message& message) {
+             if (!detail::is_reply(message)) return false;
+             state->node.receive(parent_proc, std::move(message));
+             return true;
+           },
        .on_closed = [state](const Error& error) { state->on_closed(error); }});
 }
 

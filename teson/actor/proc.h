@@ -70,7 +70,7 @@ class Proc {
   /// T's spawn arguments and returns a unique_ptr to T or to a class derived from it, or a Result
   /// of one; it runs on the new actor's thread. Before start().
   template <typename T, typename F>
-  void serve(F factory) {
+  void serve(F factory, ActorOptions options = {}) {
     using Arguments = typename detail::SpawnArguments<T>::type;
     using Made = Result<std::unique_ptr<detail::Behaviour>>;
     auto make = [factory = std::move(factory), own = context()](std::span<const std::byte> bytes,
@@ -83,8 +83,9 @@ class Proc {
       if (!made) return Failure(std::move(made).error());
       return std::make_unique<detail::TypedBehaviour<T>>(std::move(*made));
     };
-    node().serve(detail::hash_text(detail::class_name<T>()), interface_hash<T>(),
-                 std::string(detail::class_name<T>()), std::move(make));
+    node().serve(
+        detail::hash_text(detail::class_name<T>()),
+        {interface_hash<T>(), std::string(detail::class_name<T>()), std::move(make), options});
   }
 
   /// Begins to take messages. Once.
@@ -98,8 +99,8 @@ class Proc {
 
   /// Makes `actor` an actor of this process, as System::host does.
   template <typename T>
-  ActorRef<T> host(std::string name, std::unique_ptr<T> actor) {
-    return detail::host_actor(node(), std::move(name), std::move(actor));
+  ActorRef<T> host(std::string name, std::unique_ptr<T> actor, ActorOptions options = {}) {
+    return detail::host_actor(node(), std::move(name), std::move(actor), options);
   }
   /// A reference made usable.
   template <typename T>

@@ -148,13 +148,17 @@ void RemoteProc::begin_on_loop(Hooks hooks, Fd socket, std::string token) {
   });
   // release() closes the channel, which drops these.
   const auto self = shared_from_this();
+  const auto take = [self](net::Message message) {
+    if (is_reply(message)) self->count_reply();
+    self->runtime_.node.receive(self->id(), std::move(message));
+  };
   channel->start({.on_open = [self] { self->on_open(); },
-                  .on_message =
-                      [self](net::Message message) {
-                        if (message.kind == static_cast<std::uint16_t>(Kind::reply)) {
-                          self->count_reply();
-                        }
-                        self->runtime_.node.receive(self->id(), std::move(message));
+                  .on_message = take,
+                  .on_early_message =
+                      [take](net::Message& message) {
+                        if (!is_reply(message)) return false;
+                        take(std::move(message));
+                        return true;
                       },
                   .on_closed = [self](const Error& error) { self->on_channel_end(error); }});
 }
@@ -287,6 +291,11 @@ Result<void> RemoteProc::send(Kind kind, std::shared_ptr<const std::string> payl
   if (!channel)
     return fail(gone().value_or(Error{ErrorKind::disconnected, "the process was not started"}));
   return channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
+}
+
+net::ChannelReader RemoteProc::reader() const {
+  std::lock_guard lock(mutex_);
+  return channel_ ? channel_->reader() : net::ChannelReader();
 }
 
 Result<void> RemoteProc::signal(int number) {

@@ -49,6 +49,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   void count_reply() { unanswered_->fetch_sub(1, std::memory_order_relaxed); }
 
   Result<void> send(Kind kind, std::shared_ptr<const std::string> payload);
+  /// For who waits for a reply of it.
+  net::ChannelReader reader() const;
   Result<void> signal(int number);
   /// Asks it to end, and makes sure that it does: after stop_grace SIGTERM, after term_grace
   /// SIGKILL.

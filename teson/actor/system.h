@@ -50,8 +50,8 @@ class System {
   /// reference, also from child processes that got it as an argument. It lives as long as the
   /// System.
   template <typename T>
-  ActorRef<T> host(std::string name, std::unique_ptr<T> actor) {
-    return detail::host_actor(node(), std::move(name), std::move(actor));
+  ActorRef<T> host(std::string name, std::unique_ptr<T> actor, ActorOptions options = {}) {
+    return detail::host_actor(node(), std::move(name), std::move(actor), options);
   }
   /// A reference made usable.
   template <typename T>

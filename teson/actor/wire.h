@@ -12,6 +12,7 @@
 #include "teson/actor/region.h"
 #include "teson/actor/shape.h"
 #include "teson/base/error.h"
+#include "teson/net/channel.h"
 #include "teson/net/codec.h"
 
 namespace teson::actor::detail {
@@ -20,11 +21,15 @@ namespace teson::actor::detail {
 enum class Kind : std::uint16_t {
   call = 1,          ///< CallHeader, the slice, the arguments
   reply = 2,         ///< ReplyHeader, then the Result
-  spawn = 3,         ///< SpawnRequest; answered by a reply of Result<void>
+  spawn = 3,         ///< SpawnRequest
   stop = 4,          ///< empty: end when convenient
   actor_failed = 5,  ///< ActorFailed
   undelivered = 6,   ///< Undelivered: a cast that the receiver could not take
 };
+
+inline bool is_reply(const net::Message& message) {
+  return message.kind == static_cast<std::uint16_t>(Kind::reply);
+}
 
 struct CallHeader {
   std::uint64_t actor = 0;
@@ -43,7 +48,6 @@ inline constexpr std::size_t reply_header_bytes = net::detail::smallest<ReplyHea
 
 struct SpawnRequest {
   std::uint64_t actor = 0;
-  std::uint64_t call = 0;
   std::uint64_t class_hash = 0;
   std::uint64_t interface = 0;
   std::string class_name;

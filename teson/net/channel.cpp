@@ -70,6 +70,10 @@ const std::vector<std::byte>& Channel::peer_body() const {
 const Address& Channel::peer() const {
   return state_->peer();
 }
+void ChannelReader::read_until(Instant deadline, const std::function<bool()>& done,
+                               int wake_fd) const {
+  state_->read_until(deadline, done, wake_fd);
+}
 std::size_t Channel::outgoing_bytes() const {
   return state_->outgoing_bytes();
 }

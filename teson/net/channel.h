@@ -19,6 +19,7 @@
 namespace teson::net {
 
 class Socket;
+class ChannelState;
 
 /// Bytes with one owner, not zeroed when made: what a received payload lies in. Move-only.
 class Buffer {
@@ -62,10 +63,30 @@ struct ChannelCallbacks {
   /// The handshake has succeeded. Called first, once.
   std::function<void()> on_open;
   std::function<void(Message)> on_message;
+  /// A message that a thread has read in the loop's stead (ChannelReader), on that thread. True: it is dealt with; else on_message gets it. Not
+  /// asked while on_message has still to get an earlier one. Must be short and not wait.
+  std::function<bool(Message&)> on_early_message;
   /// The channel has ended, exactly once, and nothing is called after it. `disconnected`: the peer hung up or its process died (known at
   /// once from the end of the stream); `timed_out`: no handshake in time; `invalid`: refused handshake or damaged frame;
   /// `aborted`: close() was called here.
   std::function<void(const Error&)> on_closed;
+};
+
+/// Reads a channel on a thread that can do nothing before a message of it has come: the message need not pass through the
+/// loop's thread, which halves the changes of threads. A light handle: copyable, outlives its channel. Threads: any.
+class ChannelReader {
+ public:
+  ChannelReader() = default;
+  explicit operator bool() const { return state_ != nullptr; }
+  /// Reads until `done`, which is asked first, after what each read has brought, and when `wake_fd` (an eventfd of the caller's) is written;
+  /// until the deadline; or until the channel ends, or its loop must have it back. Whether or not `done` has become true is for the caller to look
+  /// at. Returns at once if another thread reads, or if the channel is not open. Not for the loop's thread.
+  void read_until(Instant deadline, const std::function<bool()>& done, int wake_fd) const;
+
+ private:
+  friend class Channel;
+  explicit ChannelReader(std::shared_ptr<ChannelState> state) : state_(std::move(state)) {}
+  std::shared_ptr<ChannelState> state_;
 };
 
 /// Whole messages, in order, over a connected stream socket (Unix, TCP or a socketpair), with the handshake before them and a checksum on
@@ -112,10 +133,11 @@ class Channel {
   const Address& peer() const;
   /// Bytes that wait to be sent. Threads: any.
   std::size_t outgoing_bytes() const;
+  ChannelReader reader() const { return ChannelReader(state_); }
 
  private:
   friend class ChannelListener;
-  class State;
+  using State = ChannelState;
   static Result<std::unique_ptr<Channel>> open_socket(Loop& loop, Socket socket, HandshakeRole role,
                                                       ChannelOptions options, Instant deadline,
                                                       int cancel_fd);

@@ -74,7 +74,7 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
            fmt::format("more than {} connections without a proof; the oldest is dropped",
                        options_.unauthenticated_max)});
     }
-    auto state = std::make_shared<Channel::State>(loop_, std::move(socket), HandshakeRole::acceptor,
+    auto state = std::make_shared<ChannelState>(loop_, std::move(socket), HandshakeRole::acceptor,
                                                   options_.channel);
     const auto place = pending_.insert(pending_.end(), state);
     state->authenticate([this, place](const Result<void>& result) {
@@ -96,7 +96,7 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
   std::function<void(std::unique_ptr<Channel>)> on_accept_;
   Watch watch_;
   Timer pause_;
-  std::list<std::shared_ptr<Channel::State>> pending_;
+  std::list<std::shared_ptr<ChannelState>> pending_;
   bool stopped_ = false;
 };
 

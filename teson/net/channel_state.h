@@ -17,16 +17,18 @@
 #include "teson/net/frame.h"
 #include "teson/net/handshake.h"
 #include "teson/net/loop.h"
+#include "teson/net/read_gate.h"
 #include "teson/net/socket.h"
 
 namespace teson::net {
 
-/// Reading, the handshake and the end belong to the loop's thread. Writing belongs to whoever holds mutex_: a sender writes at once
+/// The handshake and the end belong to the loop's thread. Reading belongs to the loop's thread too, unless it is lent to one that waits for a message
+/// (read_until): then the loop's stays away until it is given back. Writing belongs to whoever holds mutex_: a sender writes at once
 /// what the kernel takes, and only the rest waits for the loop.
-class Channel::State : public std::enable_shared_from_this<Channel::State> {
+class ChannelState : public std::enable_shared_from_this<ChannelState> {
  public:
   /// `open`: the handshake has been done already, and the peer said `peer_body`.
-  State(Loop& loop, Socket socket, HandshakeRole role, ChannelOptions options);
+  ChannelState(Loop& loop, Socket socket, HandshakeRole role, ChannelOptions options);
   void set_open(std::vector<std::byte> peer_body);
 
   void start(ChannelCallbacks callbacks);
@@ -45,6 +47,8 @@ class Channel::State : public std::enable_shared_from_this<Channel::State> {
   const std::vector<std::byte>& peer_body() const { return peer_body_; }
   const Address& peer() const { return socket_.peer(); }
   std::size_t outgoing_bytes() const;
+  /// As of ChannelReader.
+  void read_until(Instant deadline, const std::function<bool()>& done, int wake_fd);
 
  private:
   struct Outgoing {
@@ -53,17 +57,32 @@ class Channel::State : public std::enable_shared_from_this<Channel::State> {
     std::size_t size() const { return header.size() + payload->size(); }
   };
   enum class Stage : std::uint8_t { fresh, handshake, open, ended };
+  enum class Reader : std::uint8_t { none, loop, thread };
 
   // Loop's thread.
   void begin();
   void step_handshake();
   Result<void> run_handshake_step();
   void handshake_ended(const Result<void>& result);
+  void begin_reading();
   void read_from(std::size_t budget);
+  void read_on_loop(std::size_t budget);
   void arm_read();
+  void deliver_handed_over();
+  /// Takes reading back from who has it, for good.
+  void reclaim();
+
+  // Whoever reads.
+  Result<void> read_once();
   Result<std::size_t> receive();
   Result<void> take_frames();
   Result<void> deliver(const FrameHeader& header, Buffer payload);
+  void deliver_early(const ChannelCallbacks& callbacks, Message message);
+
+  bool recalled() const;
+  std::string peer_name() const;
+
+  // Loop's thread.
   void write_ready();
   void watch_for_room();
 
@@ -75,7 +94,8 @@ class Channel::State : public std::enable_shared_from_this<Channel::State> {
   Socket socket_;
   ChannelOptions options_;
   Stage stage_ = Stage::fresh;
-  Watch watch_;
+  ReadGate gate_;  ///< between the socket and the loop, from the handshake's end on
+  Watch watch_;    ///< of the socket, then of the gate
   /// While bytes wait for room in the socket: a descriptor of its own. On the reading one the loop
   /// would go on being woken at each room that comes.
   Fd write_fd_;
@@ -95,6 +115,15 @@ class Channel::State : public std::enable_shared_from_this<Channel::State> {
   Buffer filling_;
   std::size_t filled_ = 0;
   std::uint64_t received_sequence_ = 0;
+
+  mutable std::mutex reader_mutex_;
+  std::condition_variable reader_gone_;
+  Reader reader_ = Reader::none;
+  bool lendable_ = false;
+  bool loop_waits_ = true;  ///< for the gate; false: it was woken while a thread read
+  int reader_wake_fd_ = -1;
+  /// Read by a thread, not yet told to on_message.
+  std::deque<Message> handed_over_;
 
   mutable std::mutex mutex_;
   std::condition_variable drained_;

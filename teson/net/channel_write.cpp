@@ -22,7 +22,7 @@ constexpr std::size_t write_turn_bytes = 4 << 20;
 
 }  // namespace
 
-Result<void> Channel::State::send(std::uint16_t kind, std::shared_ptr<const std::string> payload,
+Result<void> ChannelState::send(std::uint16_t kind, std::shared_ptr<const std::string> payload,
                                   std::uint64_t epoch) {
   if (payload->size() > options_.payload_bytes_max) {
     return fail(ErrorKind::invalid,
@@ -53,7 +53,7 @@ Result<void> Channel::State::send(std::uint16_t kind, std::shared_ptr<const std:
   return {};
 }
 
-Result<void> Channel::State::write_locked() {
+Result<void> ChannelState::write_locked() {
   std::size_t turn = 0;
   while (!queue_.empty() && turn < write_turn_bytes) {
     std::array<iovec, 2 * messages_per_call_max> parts;
@@ -91,14 +91,14 @@ Result<void> Channel::State::write_locked() {
   return {};
 }
 
-void Channel::State::arm_write_locked() {
+void ChannelState::arm_write_locked() {
   write_armed_ = true;
   loop_.post([self = shared_from_this()] {
     if (self->stage_ == Stage::open) self->watch_for_room();
   });
 }
 
-void Channel::State::watch_for_room() {
+void ChannelState::watch_for_room() {
   if (!write_fd_) {
     write_fd_ = Fd(::fcntl(socket_.fd(), F_DUPFD_CLOEXEC, 0));
     if (!write_fd_) return finish(fail_errno("watching for room to send", errno).value());
@@ -107,7 +107,7 @@ void Channel::State::watch_for_room() {
   write_watch_.when_writable([this] { write_ready(); });
 }
 
-void Channel::State::write_ready() {
+void ChannelState::write_ready() {
   const auto self = shared_from_this();
   Result<void> written;
   bool more = false;
@@ -119,6 +119,7 @@ void Channel::State::write_ready() {
   }
   if (!written) {
     // All that the peer said before it went is delivered first; reading normally finds the end itself.
+    reclaim();
     if (callbacks_) read_from(options_.payload_bytes_max);
     return finish({ErrorKind::disconnected, written.error().message});
   }
@@ -127,7 +128,7 @@ void Channel::State::write_ready() {
   write_fd_.reset();
 }
 
-Result<void> Channel::State::flush(Instant deadline) {
+Result<void> ChannelState::flush(Instant deadline) {
   std::unique_lock lock(mutex_);
   if (!drained_.wait_until(lock, deadline, [&] { return queue_.empty() || closed_; })) {
     return fail(ErrorKind::timed_out, fmt::format("{} bytes still wait to be sent", queued_bytes_));
@@ -136,7 +137,7 @@ Result<void> Channel::State::flush(Instant deadline) {
   return {};
 }
 
-void Channel::State::close() {
+void ChannelState::close() {
   Error error{ErrorKind::aborted, "the channel was closed here"};
   {
     std::lock_guard lock(mutex_);
@@ -147,7 +148,7 @@ void Channel::State::close() {
   loop_.post([self = shared_from_this(), error] { self->finish(error); });
 }
 
-std::size_t Channel::State::outgoing_bytes() const {
+std::size_t ChannelState::outgoing_bytes() const {
   std::lock_guard lock(mutex_);
   return queued_bytes_;
 }

@@ -1,0 +1,231 @@
+// The receiving half of a channel.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include "teson/base/check.h"
+#include "teson/net/channel_state.h"
+
+namespace teson::net {
+
+namespace {
+
+constexpr std::size_t staging_bytes = 64 << 10;
+/// What one turn of the loop reads from a channel before others get theirs.
+constexpr std::size_t read_turn_bytes = 4 << 20;
+
+/// Waits until one of two descriptors is readable, or the deadline: which of them are.
+std::pair<bool, bool> poll_both(int first, int second, Instant deadline) {
+  pollfd fds[2] = {{.fd = first, .events = POLLIN, .revents = 0},
+                   {.fd = second, .events = POLLIN, .revents = 0}};
+  const Duration left = std::max(deadline - std::chrono::steady_clock::now(), Duration(0));
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+  const timespec timeout{.tv_sec = static_cast<time_t>(seconds.count()),
+                         .tv_nsec = static_cast<long>((left - seconds).count())};
+  if (::ppoll(fds, 2, &timeout, nullptr) <= 0) return {false, false};
+  return {fds[0].revents != 0, fds[1].revents != 0};
+}
+
+}  // namespace
+
+void ChannelState::begin_reading() {
+  if (auto opened = gate_.open(socket_.fd()); !opened) return finish(std::move(opened).error());
+  watch_ = loop_.watch(gate_.fd());
+  {
+    std::lock_guard lock(reader_mutex_);
+    lendable_ = true;
+  }
+  read_from(read_turn_bytes);
+}
+
+void ChannelState::arm_read() {
+  watch_.when_readable([this] { read_from(read_turn_bytes); });
+}
+
+void ChannelState::read_from(std::size_t budget) {
+  const auto self = shared_from_this();
+  {
+    std::lock_guard lock(reader_mutex_);
+    if (reader_ == Reader::thread) {
+      loop_waits_ = false;
+      return;
+    }
+    reader_ = Reader::loop;
+  }
+  deliver_handed_over();
+  read_on_loop(budget);
+  std::lock_guard lock(reader_mutex_);
+  reader_ = Reader::none;
+}
+
+void ChannelState::read_on_loop(std::size_t budget) {
+  std::size_t total = 0;
+  while (stage_ == Stage::open && total < budget) {
+    auto received = receive();
+    if (!received) return finish(std::move(received).error());
+    if (*received == 0) break;
+    total += *received;
+    const bool drained = drained_socket_;
+    if (auto taken = take_frames(); !taken)
+      return finish(std::move(taken).error().in("message from " + peer_name()));
+    if (drained) break;
+  }
+  if (stage_ == Stage::open) arm_read();
+}
+
+Result<std::size_t> ChannelState::receive() {
+  if (!filling_header_) {
+    if (staging_.empty()) staging_.resize(staging_bytes);
+    if (staging_from_ > 0) {
+      std::memmove(staging_.data(), staging_.data() + staging_from_, staging_to_ - staging_from_);
+      staging_to_ -= staging_from_;
+      staging_from_ = 0;
+    }
+  }
+  std::size_t& end = filling_header_ ? filled_ : staging_to_;
+  const auto room = filling_header_ ? filling_.bytes().subspan(filled_)
+                                    : std::span(staging_).subspan(staging_to_);
+  TESON_TRY(const std::size_t received, socket_.receive_some(room));
+  end += received;
+  drained_socket_ = received < room.size();
+  return received;
+}
+
+Result<void> ChannelState::take_frames() {
+  if (filling_header_) {
+    if (filled_ < filling_.size()) return {};
+    const FrameHeader header = *std::exchange(filling_header_, std::nullopt);
+    return deliver(header, std::exchange(filling_, Buffer()));
+  }
+  while (stage_ == Stage::open && staging_to_ - staging_from_ >= frame_header_bytes) {
+    const std::span<const std::byte> staged(staging_.data() + staging_from_,
+                                            staging_to_ - staging_from_);
+    TESON_TRY(const FrameHeader header,
+              decode_frame_header(staged.first<frame_header_bytes>(), options_.payload_bytes_max));
+    const auto rest = staged.subspan(frame_header_bytes);
+    const auto size = static_cast<std::size_t>(header.payload_bytes);
+    Buffer payload(size);
+    const std::size_t here = std::min(size, rest.size());
+    if (here > 0) std::memcpy(payload.bytes().data(), rest.data(), here);
+    staging_from_ += frame_header_bytes + here;
+    if (here < size) {
+      filling_header_ = header;
+      filling_ = std::move(payload);
+      filled_ = here;
+      return {};
+    }
+    TESON_TRY_VOID(deliver(header, std::move(payload)));
+  }
+  return {};
+}
+
+Result<void> ChannelState::deliver(const FrameHeader& header, Buffer payload) {
+  TESON_TRY_VOID(check_frame_payload(header, payload.bytes()));
+  if (header.sequence != received_sequence_ + 1) {
+    return fail(ErrorKind::invalid,
+                fmt::format("expected sequence {}, found {}; a message was lost or repeated",
+                            received_sequence_ + 1, header.sequence));
+  }
+  received_sequence_ = header.sequence;
+  const auto callbacks = callbacks_;
+  if (!callbacks || !callbacks->on_message) return {};
+  Message message{header.kind, header.epoch, header.sequence, std::move(payload)};
+  if (loop_.on_loop_thread()) {
+    callbacks->on_message(std::move(message));
+  } else {
+    deliver_early(*callbacks, std::move(message));
+  }
+  return {};
+}
+
+void ChannelState::deliver_early(const ChannelCallbacks& callbacks, Message message) {
+  {
+    std::lock_guard lock(reader_mutex_);
+    if (!handed_over_.empty()) {
+      handed_over_.push_back(std::move(message));
+      return;
+    }
+  }
+  if (callbacks.on_early_message && callbacks.on_early_message(message)) return;
+  {
+    std::lock_guard lock(reader_mutex_);
+    handed_over_.push_back(std::move(message));
+  }
+  loop_.post([self = shared_from_this()] { self->deliver_handed_over(); });
+}
+
+void ChannelState::deliver_handed_over() {
+  while (true) {
+    const auto callbacks = callbacks_;
+    std::unique_lock lock(reader_mutex_);
+    if (handed_over_.empty()) return;
+    Message message = std::move(handed_over_.front());
+    handed_over_.pop_front();
+    lock.unlock();
+    if (callbacks && callbacks->on_message) callbacks->on_message(std::move(message));
+  }
+}
+
+void ChannelState::read_until(Instant deadline, const std::function<bool()>& done, int wake_fd) {
+  TESON_CHECK(!loop_.on_loop_thread());
+  {
+    std::lock_guard lock(reader_mutex_);
+    if (!lendable_ || reader_ != Reader::none) return;
+    reader_ = Reader::thread;
+    reader_wake_fd_ = wake_fd;
+  }
+  gate_.shut();
+  Result<void> read;
+  while (read && !done() && !recalled()) {
+    const auto [readable, woken] = poll_both(socket_.fd(), wake_fd, deadline);
+    eventfd_t count = 0;
+    if (woken) ::eventfd_read(wake_fd, &count);
+    if (readable) read = read_once();
+    if (!readable && !woken && std::chrono::steady_clock::now() >= deadline) break;
+  }
+  if (!read) {
+    // After what was handed over before it.
+    loop_.post([self = shared_from_this(), error = read.error()] { self->finish(error); });
+  }
+  gate_.open();
+  bool loop_waits = false;
+  {
+    std::lock_guard lock(reader_mutex_);
+    reader_ = Reader::none;
+    loop_waits = std::exchange(loop_waits_, true);
+  }
+  reader_gone_.notify_all();
+  if (loop_waits) return;
+  loop_.post([self = shared_from_this()] {
+    if (self->stage_ == Stage::open) self->read_from(read_turn_bytes);
+  });
+}
+
+Result<void> ChannelState::read_once() {
+  TESON_TRY(const std::size_t received, receive());
+  if (received == 0) return {};
+  if (auto taken = take_frames(); !taken)
+    return fail(std::move(taken).error().in("message from " + peer_name()));
+  return {};
+}
+
+bool ChannelState::recalled() const {
+  std::lock_guard lock(reader_mutex_);
+  return !lendable_;
+}
+
+void ChannelState::reclaim() {
+  std::unique_lock lock(reader_mutex_);
+  lendable_ = false;
+  if (reader_ == Reader::thread) ::eventfd_write(reader_wake_fd_, 1);
+  reader_gone_.wait(lock, [&] { return reader_ != Reader::thread; });
+}
+
+
+}  // namespace teson::net

@@ -14,11 +14,12 @@ namespace {
 
 /// How many handlers may run in place within one another; deeper ones get the actor's thread.
 constexpr int nesting_max = 8;
+/// Handlers of such actors that run on this thread: theirs or another's.
 thread_local int nesting = 0;
 
 }  // namespace
 
-bool runs_in_place() {
+bool must_not_wait() {
   return nesting > 0;
 }
 
@@ -51,9 +52,7 @@ Result<void> LocalActor::push(Envelope envelope, bool in_place) {
       !stopping_ && nesting < nesting_max) {
     turn_taken_ = true;
     lock.unlock();
-    ++nesting;
     handle(envelope);
-    --nesting;
     lock.lock();
     turn_taken_ = false;
     if (!stopping_ && mailbox_.empty()) return {};
@@ -111,7 +110,10 @@ void LocalActor::construct(const Make& make) {
 
 void LocalActor::handle(const Envelope& envelope) {
   if (dead_) return refuse(envelope, ended());
+  const bool in_place = options_.handlers == Handlers::in_place;
+  nesting += in_place ? 1 : 0;
   dispatch(envelope);
+  nesting -= in_place ? 1 : 0;
   // A dead actor's state goes at once, its address stays to say why.
   if (dead_) drop_state(ended());
 }

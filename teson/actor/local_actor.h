@@ -79,7 +79,7 @@ class LocalActor {
   std::thread thread_;
 };
 
-/// Whether a handler runs in place on this thread.
-bool runs_in_place();
+/// Whether a handler of an actor that runs in place is on this thread.
+bool must_not_wait();
 
 }  // namespace teson::actor::detail

@@ -110,11 +110,10 @@ std::optional<std::size_t> PendingCall::wait_next() {
 }
 
 void PendingCall::refuse_in_place() {
-  if (!runs_in_place()) return;
-  const Error error{
-      ErrorKind::invalid,
-      "a handler that runs in place must not wait for a reply: host or serve its actor with "
-      "Handlers::own_thread"};
+  if (!must_not_wait()) return;
+  const Error error{ErrorKind::invalid,
+                    "an actor that runs in place must not wait for a reply: host or serve it with "
+                    "Handlers::own_thread"};
   for (std::size_t i = 0; i < slots_.size(); ++i)
     (void)fill(i, Failure(error));
 }

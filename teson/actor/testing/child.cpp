@@ -18,6 +18,7 @@
 #include <string>
 #include <thread>
 
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -114,6 +115,37 @@ class WorkerActor final : public Worker {
   int sum_ = 0;
 };
 
+class QuickActor final : public Quick {
+ public:
+  explicit QuickActor(Proc& proc) : proc_(proc) {}
+  int add(int value) override {
+    history_.push_back(value);
+    return value;
+  }
+  std::vector<int> history() override { return history_; }
+  std::string thread() override {
+    char name[16] = {};
+    ::pthread_getname_np(::pthread_self(), name, sizeof(name));
+    return name;
+  }
+  Result<int> ask(const ActorRef<Listener>& listener, int value) override {
+    return proc_.actor(listener).call<&Listener::twice>(value).wait();
+  }
+  Result<void> tell(const ActorRef<Listener>& listener, int count) override {
+    for (int i = 0; i < count; ++i)
+      TESON_TRY_VOID(proc_.actor(listener).cast<&Listener::heard>(proc_.context().rank, i));
+    return {};
+  }
+  std::vector<std::byte> give(std::uint64_t bytes) override {
+    return std::vector<std::byte>(bytes, std::byte{7});
+  }
+  void throws() override { throw std::runtime_error("thrown on purpose"); }
+
+ private:
+  Proc& proc_;
+  std::vector<int> history_;
+};
+
 class DeskActor final : public Desk {
  public:
   ~DeskActor() override {
@@ -197,6 +229,8 @@ int run_child(const std::string& mode) {
     return fail(ErrorKind::invalid, "broken on purpose");
   });
   proc.serve<Nest>([](const ProcContext&) { return std::make_unique<NestActor>(); });
+  proc.serve<Quick>([&proc](const ProcContext&) { return std::make_unique<QuickActor>(proc); },
+                    {.handlers = Handlers::in_place});
   proc.serve<Desk>([](const ProcContext&) { return std::make_unique<DeskActor>(); });
   if (mode == "leave") {
     std::printf("leaving by myself\n");

@@ -75,6 +75,23 @@ class Worker {
   using arguments = std::tuple<std::string>;
 };
 
+/// Runs in place wherever it is hosted or served.
+class Quick {
+ public:
+  virtual ~Quick() = default;
+  virtual int add(int value) = 0;
+  virtual std::vector<int> history() = 0;
+  /// The name of the thread that runs it.
+  virtual std::string thread() = 0;
+  virtual Result<int> ask(const ActorRef<Listener>& listener, int value) = 0;
+  virtual Result<void> tell(const ActorRef<Listener>& listener, int count) = 0;
+  /// So many bytes.
+  virtual std::vector<std::byte> give(std::uint64_t bytes) = 0;
+  virtual void throws() = 0;
+  using endpoints = Endpoints<&Quick::add, &Quick::history, &Quick::thread, &Quick::ask,
+                              &Quick::tell, &Quick::give, &Quick::throws>;
+};
+
 /// Answers when it pleases.
 class Desk {
  public:

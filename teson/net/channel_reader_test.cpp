@@ -33,22 +33,25 @@ class ChannelReaderTest : public ::testing::Test {
     reading = Channel::adopt(loop, Fd(fds[0]), HandshakeRole::initiator, options);
     sending = Channel::adopt(loop, Fd(fds[1]), HandshakeRole::acceptor, options);
     std::promise<void> opened;
-    reading->start({.on_open = [&] { opened.set_value(); },
-                    .on_message = [this](Message message) { note(message, false); },
-                    .on_early_message =
-                        [this](Message& message) {
-                          if (message.kind != early) return false;
-                          note(message, true);
-                          return true;
-                        },
-                    .on_closed =
-                        [this](const Error& error) {
-                          std::lock_guard lock(mutex);
-                          heard += "end ";
-                          closed = error.kind;
-                        }});
+    reading->start(callbacks(opened));
     sending->start({});
     opened.get_future().wait();
+  }
+  ChannelCallbacks callbacks(std::promise<void>& opened) {
+    return {.on_open = [&opened] { opened.set_value(); },
+            .on_message = [this](Message message) { note(message, false); },
+            .on_early_message =
+                [this](Message& message) {
+                  if (message.kind != early) return false;
+                  note(message, true);
+                  return true;
+                },
+            .on_closed =
+                [this](const Error& error) {
+                  std::lock_guard lock(mutex);
+                  heard += "end ";
+                  closed = error.kind;
+                }};
   }
   void note(const Message& message, bool was_early) {
     std::lock_guard lock(mutex);

@@ -62,9 +62,42 @@ TEST_F(MeshTest, an_owner_that_fails_to_handle_a_failure_tells_of_both) {
   ASSERT_EQ(nest.call_one<&Nest::add>(0, 5).wait(), 5);
   ASSERT_EQ(::kill(static_cast<pid_t>(pids->at(0)), SIGKILL), 0);
   const auto exit = exits.wait(1)[0];
-  EXPECT_EQ(exit.signal, SIGABRT);
+  EXPECT_EQ(exit.exit_code, unhandled_exit_code);
   const std::string chain = exit.describe("workers");
-  for (const char* part : {"mesh 'workers'", "SIGABRT", "mesh 'nest'", "SIGKILL", "at a loss"})
+  for (const char* part :
+       {"mesh 'workers'", "exit code 114", "mesh 'nest'", "SIGKILL", "at a loss"})
+    EXPECT_TRUE(contains(chain, part)) << part << " is missing in\n" << chain;
+}
+
+TEST_F(MeshTest, what_nobody_has_dealt_with_reaches_the_root_once) {
+  // A death without a handler, …
+  auto mesh = start({{"replica", 2}});
+  ASSERT_TRUE(mesh.wait_attached(in(20s)));
+  ASSERT_TRUE(mesh.kill(1, SIGKILL));
+  EXPECT_TRUE(contains(unhandled.wait(1)[0], "rank 1"));
+  // … and an actor's.
+  auto worker = mesh.spawn<Worker>("worker", "").at(0);
+  ASSERT_TRUE(worker.cast<&Worker::throws>());
+  const auto all = unhandled.wait(2);
+  for (const char* part : {"actor 'worker'", "rank 0", "thrown on purpose"})
+    EXPECT_TRUE(contains(all[1], part)) << part << " is missing in\n" << all[1];
+  mesh.stop();
+  EXPECT_EQ(unhandled.wait(2).size(), 2U);
+}
+
+TEST_F(MeshTest, what_an_owner_in_a_child_has_not_dealt_with_ends_it_and_climbs) {
+  Exits exits;
+  auto mesh = start({{"replica", 1}});
+  mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
+  auto nest = mesh.spawn<Nest>("nest").at(0);
+  const auto pids = nest.call_one<&Nest::hatch>(1, Reaction::nothing).wait();
+  ASSERT_TRUE(pids) << pids.error().describe();
+  ASSERT_EQ(nest.call_one<&Nest::add>(0, 5).wait(), 5);
+  ASSERT_EQ(::kill(static_cast<pid_t>(pids->at(0)), SIGKILL), 0);
+  const auto exit = exits.wait(1)[0];
+  EXPECT_EQ(exit.exit_code, unhandled_exit_code);
+  const std::string chain = exit.describe("workers");
+  for (const char* part : {"rank 0", "mesh 'workers'", "mesh 'nest'", "SIGKILL", "nobody"})
     EXPECT_TRUE(contains(chain, part)) << part << " is missing in\n" << chain;
 }
 

@@ -11,6 +11,13 @@
 
 namespace teson::actor::detail {
 
+namespace {
+
+/// How long an owner may take to name a handler before a failure counts as unhandled.
+constexpr Duration handler_wait = std::chrono::seconds(1);
+
+}  // namespace
+
 MeshState::MeshState(Runtime& runtime, Shape shape, ProcOptions options)
     : runtime_(runtime), shape_(std::move(shape)), options_(std::move(options)) {
   ++runtime_.meshes;
@@ -64,7 +71,40 @@ void MeshState::ended(const ProcExit& exit) {
     tell(exit);
   } else {
     untold_.push_back(exit);
+    later_locked(shape_.ranks(), handler_wait, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->give_up_untold();
+    });
   }
+}
+
+void MeshState::give_up_untold() {
+  std::string chain;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& exit : untold_)
+      chain += (chain.empty() ? "" : "\n") + exit.describe(options_.name);
+    untold_.clear();
+  }
+  if (!chain.empty()) unhandled(chain);
+}
+
+std::uint64_t MeshState::incarnation(std::size_t rank) const {
+  return proc(rank)->place().incarnation;
+}
+
+void MeshState::end(std::size_t rank) {
+  proc(rank)->end_now();
+}
+
+void MeshState::unhandled(const std::string& chain) {
+  runtime_.unhandled(chain);
+}
+
+void MeshState::supervise(Supervision supervision) {
+  // It lives as long as the handler, which stop() drops before this goes.
+  Supervisor::Mesh& mesh = *this;
+  auto supervisor = std::make_shared<Supervisor>(mesh, std::move(supervision), runtime_.clock);
+  on_failure([supervisor](const ProcExit& exit) { supervisor->ended(exit); });
 }
 
 void MeshState::tell(const ProcExit& exit) {
@@ -79,8 +119,10 @@ void MeshState::tell(const ProcExit& exit) {
     if (!handler) return;
     // An owner that cannot handle a failure fails itself, with the whole chain as its last words.
     const auto handled = guarded([&] { handler(exit); });
-    TESON_CHECK(handled.has_value(), exit.describe(self->options_.name),
-                handled.error().describe());
+    if (!handled) {
+      self->unhandled(exit.describe(self->options_.name) +
+                      "\nand the handler of this failure failed: " + handled.error().describe());
+    }
   });
 }
 
@@ -170,15 +212,26 @@ Result<void> MeshState::replace(std::size_t rank) {
 
 void MeshState::replace_after(std::size_t rank, Duration delay,
                               std::function<void(const Result<void>&)> done) {
+  TESON_CHECK(rank < size(), rank, size());
+  later(rank, delay, [this, rank, done = std::move(done)] { replace_dead(rank, done); });
+}
+
+void MeshState::later(std::size_t key, Duration delay, std::function<void()> function) {
   std::lock_guard lock(mutex_);
-  TESON_CHECK(rank < procs_.size(), rank, procs_.size());
+  later_locked(key, delay, std::move(function));
+}
+
+void MeshState::later_locked(std::size_t key, Duration delay, std::function<void()> function) {
   if (stopped_) return;
-  delayed_[rank] =
-      runtime_.loop.after(delay, [weak = weak_from_this(), rank, done = std::move(done)] {
+  delayed_[key] =
+      runtime_.loop.after(delay, [weak = weak_from_this(), function = std::move(function)] {
         const auto self = weak.lock();
         if (!self) return;
-        self->runtime_.supervision.post([weak, rank, done] {
-          if (const auto mesh = weak.lock()) mesh->replace_dead(rank, done);
+        self->runtime_.supervision.post([weak, function] {
+          const auto mesh = weak.lock();
+          if (!mesh) return;
+          if (const auto done = guarded(function); !done)
+            mesh->unhandled("mesh '" + mesh->name() + "': " + done.error().describe());
         });
       });
 }

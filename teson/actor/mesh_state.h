@@ -19,11 +19,12 @@
 #include "teson/actor/remote_proc.h"
 #include "teson/actor/runtime.h"
 #include "teson/actor/shape.h"
+#include "teson/actor/supervisor.h"
 #include "teson/net/loop.h"
 
 namespace teson::actor::detail {
 
-class MeshState : public std::enable_shared_from_this<MeshState> {
+class MeshState : public std::enable_shared_from_this<MeshState>, private Supervisor::Mesh {
  public:
   MeshState(Runtime& runtime, Shape shape, ProcOptions options);
   ~MeshState();
@@ -35,7 +36,8 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
   Targets spawn(SpawnRequest request, std::string arguments, Region region);
   Result<void> wait_attached(Instant deadline) const;
   void on_failure(std::function<void(const ProcExit&)> handler);
-  Result<void> replace(std::size_t rank);
+  void supervise(Supervision supervision);
+  Result<void> replace(std::size_t rank) override;
   void replace_after(std::size_t rank, Duration delay,
                      std::function<void(const Result<void>&)> done);
   /// Ends all processes; from then on nothing of the runtime is used.
@@ -53,6 +55,14 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
     std::string arguments;
     Region region;
   };
+  // For a supervisor.
+  std::string name() const override { return options_.name; }
+  std::size_t size() const override { return shape_.ranks(); }
+  std::uint64_t incarnation(std::size_t rank) const override;
+  void end(std::size_t rank) override;
+  void later(std::size_t key, Duration delay, std::function<void()> function) override;
+  void unhandled(const std::string& chain) override;
+
   BegunCall begin_locked(const Region& region, Duration deadline) const;
   std::size_t least_busy_locked(const Region& region) const;
   Result<std::shared_ptr<RemoteProc>> start(std::size_t rank, std::uint64_t incarnation);
@@ -60,6 +70,9 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
   void replace_dead(std::size_t rank, const std::function<void(const Result<void>&)>& done);
   void ended(const ProcExit& exit);
   void tell(const ProcExit& exit);
+  void later_locked(std::size_t key, Duration delay, std::function<void()> function);
+  /// A failure that nobody has asked to hear of for a while.
+  void give_up_untold();
   static void send_recipe(RemoteProc& proc, const Recipe& recipe);
 
   Runtime& runtime_;
@@ -72,9 +85,9 @@ class MeshState : public std::enable_shared_from_this<MeshState> {
   std::vector<std::shared_ptr<RemoteProc>> procs_;
   std::vector<Recipe> recipes_;
   std::function<void(const ProcExit&)> on_failure_;
-  std::vector<ProcExit> untold_;  ///< failures before there was a handler
-  std::map<std::size_t, net::Timer> delayed_;
-  std::size_t next_choice_ = 0;  ///< the rank whose turn it is
+  std::vector<ProcExit> untold_;               ///< failures before there was a handler
+  std::map<std::size_t, net::Timer> delayed_;  ///< by rank; others from the number of ranks on
+  std::size_t next_choice_ = 0;                ///< the rank whose turn it is
   bool stopped_ = false;
   bool all_ended_ = false;    ///< stop has done its work
   std::mutex replace_mutex_;  ///< one replacement at a time

@@ -80,11 +80,7 @@ struct Proc::State {
   State(std::uint64_t self, std::size_t rank, const AttachOptions& attach_options)
       : options(attach_options),
         node(self, rank, first_own_actor, attach_options.mailbox,
-             {.actor_failed =
-                  [](const ActorFailure& failure) {
-                    log_error("actor", "actor '{}' has ended: {}", failure.name,
-                              failure.error.describe());
-                  },
+             {.actor_failed = [this](const ActorFailure& failure) { climb(failure); },
               .stop_asked = [this] { stop(StopReason::asked); }}) {}
 
   void on_message(net::Message message) {
@@ -93,6 +89,12 @@ struct Proc::State {
     log_error("actor", "more than {} messages came from the parent before Proc::start: giving up",
               held_messages_max);
     channel->close();
+  }
+
+  /// What an actor dies of that this process hosts is for its owner to deal with.
+  void climb(const ActorFailure& failure) {
+    const detail::ActorFailed failed{failure.actor, failure.name, failure.error};
+    (void)node.send_control(parent_proc, detail::Kind::actor_failed, net::encode(failed));
   }
 
   void start() {

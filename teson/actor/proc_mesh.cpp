@@ -38,6 +38,9 @@ Result<void> ProcMesh::wait_attached(Instant deadline) const {
 void ProcMesh::on_failure(std::function<void(const ProcExit&)> handler) {
   state_->on_failure(std::move(handler));
 }
+void ProcMesh::supervise(Supervision supervision) {
+  state_->supervise(std::move(supervision));
+}
 Result<void> ProcMesh::kill(std::size_t rank, int signal) {
   return state_->proc(rank)->signal(signal);
 }

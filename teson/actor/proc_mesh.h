@@ -13,6 +13,7 @@
 #include "teson/actor/proc_options.h"
 #include "teson/actor/region.h"
 #include "teson/actor/sliceable.h"
+#include "teson/actor/supervision.h"
 #include "teson/base/error.h"
 
 namespace teson::actor {
@@ -78,9 +79,14 @@ class ProcMesh : public Sliceable<ProcMesh, ProcView> {
 
   /// Called for each process that ends without having been asked to, on the System's supervision
   /// thread, which no busy mailbox delays. One that has ended before this call is told too. The
-  /// handler may call replace, kill and anything else of this mesh, except its destructor. One
-  /// that throws ends this process, which tells its own owner of both failures by its last words.
+  /// handler may call replace, kill and anything else of this mesh, except its destructor. If it
+  /// throws, both failures are unhandled; so is a death for which there is no handler within a
+  /// second (SystemOptions::on_unhandled).
   void on_failure(std::function<void(const ProcExit&)> handler);
+
+  /// Keeps the mesh alive: starts again what dies, as `supervision` says. Takes the place of
+  /// on_failure's handler.
+  void supervise(Supervision supervision);
 
   /// Sends a signal to one process. `disconnected` if it has ended.
   Result<void> kill(std::size_t rank, int signal);

@@ -15,9 +15,12 @@ namespace teson::actor::detail {
 /// reverse one.
 struct Runtime {
   explicit Runtime(SystemOptions system_options);
+  /// Supervision thread: a failure that nobody has dealt with.
+  void unhandled(const std::string& chain) const;
 
   SystemOptions options;
   const std::string host_name;
+  const SystemClock clock;
   net::Loop loop{"teson-io"};
   /// Children are started here: the parent-death signal follows this thread, which lives as long as
   /// the System.

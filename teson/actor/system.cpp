@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "teson/actor/mesh_state.h"
@@ -33,8 +34,8 @@ Runtime::Runtime(SystemOptions system_options)
                 [this](const ActorFailure& failure) {
                   supervision.post([this, failure] {
                     if (options.on_actor_failure) return options.on_actor_failure(failure);
-                    log_error("actor", "actor '{}' of {} has ended: {}", failure.name,
-                              failure.where, failure.error.describe());
+                    unhandled(fmt::format("actor '{}' of {} has ended: {}", failure.name,
+                                          failure.where, failure.error.describe()));
                   });
                 },
             .undelivered =
@@ -45,6 +46,13 @@ Runtime::Runtime(SystemOptions system_options)
                   });
                 },
             .stop_asked = {}}) {}
+
+void Runtime::unhandled(const std::string& chain) const {
+  if (options.on_unhandled) return options.on_unhandled(chain);
+  log_error("actor", "nobody has dealt with this failure, so this process ends: {}", chain);
+  // At once: what could still be done belongs to on_unhandled. The children end with it.
+  ::_exit(unhandled_exit_code);
+}
 
 }  // namespace detail
 

@@ -21,12 +21,18 @@ struct SystemOptions {
   /// Of the actors of this process.
   MailboxLimits mailbox;
   /// An actor of this process or of a child has ended by an error; called on the supervision
-  /// thread. Empty: it is logged.
+  /// thread. Empty: that is unhandled.
   std::function<void(const ActorFailure&)> on_actor_failure;
   /// A cast sent from this process did not reach a handler; called on the supervision thread.
   /// Empty: it is logged.
   std::function<void(const UndeliveredCast&)> on_undelivered;
+  /// A failure of an actor or a process that nobody has dealt with; called on the supervision
+  /// thread with the whole story. Empty: it is written to the log and ends this process with
+  /// unhandled_exit_code, and so climbs to its own owner, if it has one.
+  std::function<void(const std::string& chain)> on_unhandled;
 };
+
+inline constexpr int unhandled_exit_code = 114;
 
 namespace detail {
 struct Runtime;

@@ -194,12 +194,7 @@ class NestActor final : public Nest {
                                               return std::vector<std::string>{"serve"};
                                             }}));
     workers_ = mesh_->spawn<Worker>("worker", "");
-    mesh_->on_failure([this, on_death](const ProcExit& exit) {
-      if (on_death == Reaction::replace && mesh_->replace(exit.rank)) return;
-      if (on_death == Reaction::fail) throw std::runtime_error("at a loss");
-      std::fprintf(stderr, "giving up: %s\n", exit.describe("nest").c_str());
-      ::_exit(9);
-    });
+    if (on_death != Reaction::nothing) react(on_death);
     std::vector<std::int64_t> pids;
     for (std::size_t rank = 0; rank < count; ++rank)
       pids.push_back(mesh_->pid(rank));
@@ -210,6 +205,15 @@ class NestActor final : public Nest {
   }
 
  private:
+  void react(Reaction on_death) {
+    mesh_->on_failure([this, on_death](const ProcExit& exit) {
+      if (on_death == Reaction::replace && mesh_->replace(exit.rank)) return;
+      if (on_death == Reaction::fail) throw std::runtime_error("at a loss");
+      std::fprintf(stderr, "giving up: %s\n", exit.describe("nest").c_str());
+      ::_exit(9);
+    });
+  }
+
   System system_;
   std::optional<ProcMesh> mesh_;
   std::optional<ActorMesh<Worker>> workers_;

@@ -111,7 +111,7 @@ class Desk {
 };
 
 /// What the owner of a process does about its death.
-enum class Reaction : std::uint8_t { replace, give_up, fail };
+enum class Reaction : std::uint8_t { replace, give_up, fail, nothing };
 
 /// Owns processes of its own.
 class Nest {

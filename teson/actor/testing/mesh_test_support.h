@@ -44,10 +44,34 @@ inline bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
+/// What is told to a handler, for those who wait for it. Threads: any.
+template <typename T>
+class Told {
+ public:
+  void add(const T& one) {
+    std::lock_guard lock(mutex_);
+    all_.push_back(one);
+    changed_.notify_all();
+  }
+  /// All so far, once there are `count`; fails the test after 10 s.
+  std::vector<T> wait(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, 10s, [&] { return all_.size() >= count; }));
+    return all_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<T> all_;
+};
+using Exits = Told<ProcExit>;
+
 /// A system, a folder for logs, and options that start the test's child program.
 class MeshTest : public ::testing::Test {
  protected:
-  explicit MeshTest(SystemOptions system_options = {}) : system(std::move(system_options)) {
+  explicit MeshTest(SystemOptions system_options = {})
+      : system(noting_unhandled(std::move(system_options))) {
     char name[] = "/tmp/teson-actor-XXXXXX";
     folder_ = ::mkdtemp(name);
   }
@@ -72,32 +96,16 @@ class MeshTest : public ::testing::Test {
     return folder_ / ("rank" + std::to_string(rank) + ".log");
   }
 
+  SystemOptions noting_unhandled(SystemOptions system_options) {
+    if (!system_options.on_unhandled)
+      system_options.on_unhandled = [this](const std::string& chain) { unhandled.add(chain); };
+    return system_options;
+  }
+
   std::filesystem::path folder_;
+  Told<std::string> unhandled;
   System system;
 };
-
-/// What is told to a handler, for those who wait for it. Threads: any.
-template <typename T>
-class Told {
- public:
-  void add(const T& one) {
-    std::lock_guard lock(mutex_);
-    all_.push_back(one);
-    changed_.notify_all();
-  }
-  /// All so far, once there are `count`; fails the test after 10 s.
-  std::vector<T> wait(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, 10s, [&] { return all_.size() >= count; }));
-    return all_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<T> all_;
-};
-using Exits = Told<ProcExit>;
 
 class ListenerActor final : public Listener {
  public:

@@ -3,7 +3,6 @@
 #include <cstdlib>
 
 #include "teson/actor/proc.h"
-#include "teson/actor/restart_budget.h"
 #include "teson/actor/system.h"
 
 using namespace teson;
@@ -34,13 +33,11 @@ Result<void> work() {
 
 Result<long> add_up(long below) {
   actor::System system;
-  const SystemClock clock;
-  actor::RestartBudget budget({.restarts_max = 5}, clock);
   TESON_TRY(auto pool, actor::this_host(system).spawn_procs({{"worker", 4}}, {.name = "pool"}));
-  pool.on_failure([&](const actor::ProcExit& exit) {  // hears of every death in milliseconds
-    std::printf("%s\n", exit.describe("pool").c_str());
-    if (const auto delay = budget.next(exit.rank)) pool.replace_after(exit.rank, *delay);
-  });
+  pool.supervise({.strategy = actor::Strategy::one_for_one,
+                  .on_exit = [](const actor::ProcExit& exit) {  // milliseconds after the death
+                    std::printf("%s\n", exit.describe("pool").c_str());
+                  }});
   const auto adders = pool.spawn<Adder>("adder");
   long total = 0;
   for (long from = 0; from < below; from += 1000) {

@@ -25,10 +25,7 @@ TEST_F(MeshTest, an_error_with_a_reply_goes_to_the_caller_and_the_actor_lives) {
 class HearingTest : public MeshTest {
  protected:
   HearingTest()
-      : MeshTest({.on_actor_failure = [this](const ActorFailure& one) { failures.add(one); },
-                  .on_undelivered = [this](const UndeliveredCast& one) { returned.add(one); }}) {}
-  Told<ActorFailure> failures;
-  Told<UndeliveredCast> returned;
+      : MeshTest({.on_actor_failure = [this](const ActorFailure& one) { failures.add(one); }}) {}
 };
 
 TEST_F(HearingTest, an_error_without_a_reply_ends_the_actor_and_tells_the_owner_once) {

@@ -119,14 +119,7 @@ TEST_F(MeshTest, reductions_take_one_reply_of_every_member) {
       << broken.error().message;
 }
 
-class ReturnedTest : public MeshTest {
- protected:
-  ReturnedTest()
-      : MeshTest({.on_undelivered = [this](const UndeliveredCast& one) { returned.add(one); }}) {}
-  Told<UndeliveredCast> returned;
-};
-
-TEST_F(ReturnedTest, casts_that_nobody_takes_return_to_their_sender) {
+TEST_F(MeshTest, casts_that_nobody_takes_return_to_their_sender) {
   auto mesh = start({{"replica", 1}});
   auto worker = mesh.spawn<Worker>("worker", "").at(0);
   ASSERT_TRUE(worker.call_one<&Worker::add>(1).wait());

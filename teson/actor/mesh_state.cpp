@@ -18,13 +18,52 @@ constexpr Duration handler_wait = std::chrono::seconds(1);
 
 }  // namespace
 
-MeshState::MeshState(Runtime& runtime, Shape shape, ProcOptions options)
-    : runtime_(runtime), shape_(std::move(shape)), options_(std::move(options)) {
+MeshState::MeshState(Runtime& runtime, Shape shape, ProcOptions options, Placement placement)
+    : runtime_(runtime),
+      shape_(std::move(shape)),
+      options_(std::move(options)),
+      placement_(std::move(placement)) {
   ++runtime_.meshes;
 }
 
 MeshState::~MeshState() {
   TESON_CHECK(stopped_);
+}
+
+Result<ProcMesh> MeshState::make(Runtime& runtime, const Shape& shape, ProcOptions options,
+                                 Placement placement) {
+  TESON_TRY_VOID(shape.validate());
+  auto state =
+      std::make_shared<MeshState>(runtime, shape, std::move(options), std::move(placement));
+  // From here on the mesh ends what was started.
+  ProcMesh mesh(state);
+  TESON_TRY_VOID(state->start_all());
+  return mesh;
+}
+
+std::string MeshState::ticket(std::size_t rank) const {
+  std::lock_guard lock(mutex_);
+  const auto found = tickets_.find(rank);
+  return found == tickets_.end() ? std::string() : found->second;
+}
+
+Result<std::shared_ptr<HostLink>> MeshState::host_for(std::size_t rank) const {
+  const auto& hosts = placement_.hosts;
+  const auto& own = hosts[rank * hosts.size() / shape_.ranks()];
+  const auto why = own->gone();
+  if (!why) return own;
+  std::map<const HostLink*, std::size_t> load;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& proc : procs_)
+      ++load[proc->host_link()];
+  }
+  std::shared_ptr<HostLink> least;
+  for (const auto& host : hosts) {
+    if (!host->gone() && (!least || load[host.get()] < load[least.get()])) least = host;
+  }
+  if (!least) return Failure(*why);
+  return least;
 }
 
 Result<void> MeshState::start_all() {
@@ -43,18 +82,29 @@ Result<std::shared_ptr<RemoteProc>> MeshState::start(std::size_t rank, std::uint
                   .incarnation = incarnation,
                   .dimensions = shape_.dimensions,
                   .mesh = options_.name,
-                  .orphan_grace_ns = static_cast<std::uint64_t>(options_.orphan_grace.count())};
+                  .orphan_grace_ns = static_cast<std::uint64_t>(options_.orphan_grace.count()),
+                  .heartbeat_ns = static_cast<std::uint64_t>(options_.heartbeat.count())};
   auto proc = std::make_shared<RemoteProc>(runtime_, options_, ProcPlace{rank, incarnation},
                                            std::move(welcome));
   const std::weak_ptr<MeshState> weak = weak_from_this();
-  TESON_TRY_VOID(proc->start({.changed =
-                                  [weak] {
-                                    if (const auto self = weak.lock()) self->wake();
-                                  },
-                              .ended =
-                                  [weak](const ProcExit& exit) {
-                                    if (const auto self = weak.lock()) self->ended(exit);
-                                  }}));
+  RemoteProc::Hooks hooks{.changed =
+                              [weak] {
+                                if (const auto self = weak.lock()) self->wake();
+                              },
+                          .ended =
+                              [weak](const ProcExit& exit) {
+                                if (const auto self = weak.lock()) self->ended(exit);
+                              }};
+  if (placement_.guests) {
+    TESON_TRY(auto ticket, proc->await(std::move(hooks)));
+    std::lock_guard lock(mutex_);
+    tickets_[rank] = std::move(ticket);
+  } else if (placement_.hosts.empty()) {
+    TESON_TRY_VOID(proc->start_child(std::move(hooks)));
+  } else {
+    TESON_TRY(const auto host, host_for(rank));
+    TESON_TRY_VOID(proc->start_on(host, std::move(hooks)));
+  }
   return proc;
 }
 

@@ -24,13 +24,24 @@
 
 namespace teson::actor::detail {
 
+/// Where the processes of a mesh run.
+struct Placement {
+  /// As many ranks after one another on each; none: on this host.
+  std::vector<std::shared_ptr<HostLink>> hosts;
+  /// Somebody else starts them.
+  bool guests = false;
+};
+
 class MeshState : public std::enable_shared_from_this<MeshState>, private Supervisor::Mesh {
  public:
-  MeshState(Runtime& runtime, Shape shape, ProcOptions options);
+  MeshState(Runtime& runtime, Shape shape, ProcOptions options, Placement placement);
   ~MeshState();
 
   const Region& region() const { return region_; }
+  static Result<ProcMesh> make(Runtime& runtime, const Shape& shape, ProcOptions options,
+                               Placement placement);
   Result<void> start_all();
+  std::string ticket(std::size_t rank) const;
   std::shared_ptr<RemoteProc> proc(std::size_t rank) const;
 
   Targets spawn(SpawnRequest request, std::string arguments, Region region);
@@ -66,6 +77,7 @@ class MeshState : public std::enable_shared_from_this<MeshState>, private Superv
   BegunCall begin_locked(const Region& region, Duration deadline) const;
   std::size_t least_busy_locked(const Region& region) const;
   Result<std::shared_ptr<RemoteProc>> start(std::size_t rank, std::uint64_t incarnation);
+  Result<std::shared_ptr<HostLink>> host_for(std::size_t rank) const;
   void wake() const;
   void replace_dead(std::size_t rank, const std::function<void(const Result<void>&)>& done);
   void ended(const ProcExit& exit);
@@ -79,10 +91,12 @@ class MeshState : public std::enable_shared_from_this<MeshState>, private Superv
   const Shape shape_;
   const Region region_{shape_};
   const ProcOptions options_;
+  const Placement placement_;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::vector<std::shared_ptr<RemoteProc>> procs_;
+  std::map<std::size_t, std::string> tickets_;  ///< of guests, by rank
   std::vector<Recipe> recipes_;
   std::function<void(const ProcExit&)> on_failure_;
   std::vector<ProcExit> untold_;               ///< failures before there was a handler

@@ -150,6 +150,9 @@ void Node::take(std::uint64_t from, net::Message message) {
     case Kind::stop:
       if (hooks_.stop_asked) hooks_.stop_asked();
       return;
+    case Kind::ping:
+    case Kind::pong:
+      return;  // that it came is all it says
   }
   log_warning("actor", "proc {} sent a message of unknown kind {}", from, message.kind);
 }

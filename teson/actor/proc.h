@@ -18,6 +18,10 @@
 
 namespace teson::actor {
 
+namespace detail {
+struct Welcome;
+}
+
 /// Where a process stands in the mesh it was started for; given to the maker of an actor, where
 /// that actor stands in the mesh it was spawned in.
 struct ProcContext : MeshPlace {
@@ -35,7 +39,8 @@ struct AttachOptions {
   Duration handshake_deadline = std::chrono::seconds(10);
 };
 
-/// The child's side of a ProcMesh. In main, before other threads:
+/// The side of a ProcMesh's process: a child, or one that has a ticket (ProcMesh::ticket) in its
+/// environment. In main, before other threads:
 ///
 ///     TESON_TRY(auto proc, actor::Proc::attach());
 ///     proc->serve<Worker>([](const actor::ProcContext& context, std::string greeting) {
@@ -109,8 +114,18 @@ class Proc {
   }
 
  private:
+  friend class HostServer;
   struct State;
   explicit Proc(std::shared_ptr<State> state);
+  static Result<std::unique_ptr<Proc>> attach_by_ticket(const AttachOptions& options);
+  static std::unique_ptr<Proc> make(const detail::Welcome& welcome, std::unique_ptr<net::Loop> loop,
+                                    std::shared_ptr<net::Channel> channel,
+                                    const AttachOptions& options);
+  /// A process that serves an owner over a channel of `loop`, and lives on without it.
+  static std::unique_ptr<Proc> over(net::Loop& loop, std::unique_ptr<net::Channel> channel,
+                                    std::uint64_t self, AttachOptions options);
+  /// As if the owner had asked.
+  void stop();
   detail::Node& node();
   Duration call_deadline() const;
   std::shared_ptr<State> state_;

@@ -29,6 +29,9 @@ pid_t ProcMesh::pid(std::size_t rank) const {
 std::uint64_t ProcMesh::incarnation(std::size_t rank) const {
   return state_->proc(rank)->place().incarnation;
 }
+std::string ProcMesh::ticket(std::size_t rank) const {
+  return state_->ticket(rank);
+}
 std::optional<ProcExit> ProcMesh::exit_of(std::size_t rank) const {
   return state_->proc(rank)->exit();
 }

@@ -64,6 +64,10 @@ class ProcMesh : public Sliceable<ProcMesh, ProcView> {
   ProcView through(Region part) const { return {state_, std::move(part)}; }
   pid_t pid(std::size_t rank) const;
   std::uint64_t incarnation(std::size_t rank) const;
+  /// Of a mesh that somebody else starts (System::expect_procs): what the rank's present or next
+  /// process needs as TESON_PROC; it holds secrets. Empty for others. Each is good for one process:
+  /// replace makes a new one.
+  std::string ticket(std::size_t rank) const;
   /// How the rank's present process ended, if it has.
   std::optional<ProcExit> exit_of(std::size_t rank) const;
 
@@ -105,7 +109,7 @@ class ProcMesh : public Sliceable<ProcMesh, ProcView> {
   void stop();
 
  private:
-  friend class Host;
+  friend class detail::MeshState;
   explicit ProcMesh(std::shared_ptr<detail::MeshState> state);
   std::shared_ptr<detail::MeshState> state_;
 };

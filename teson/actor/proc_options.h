@@ -15,6 +15,8 @@
 
 namespace teson::actor {
 
+inline constexpr Duration default_heartbeat = std::chrono::seconds(2);
+
 /// Which process of a mesh, and which life of it: each replacement counts one up, from 0.
 struct ProcPlace {
   std::size_t rank = 0;
@@ -41,6 +43,10 @@ struct ProcOptions {
   Duration term_grace = std::chrono::seconds(2);
   /// How long a child whose parent is gone may clean up before it ends itself hard.
   Duration orphan_grace = std::chrono::milliseconds(500);
+  /// How often the owner asks for a sign of life. One that has given none for two of these intervals
+  /// is ended: it was stopped, its I/O thread is blocked, or its machine cannot be reached. Zero:
+  /// only the end of its process or its connection counts.
+  Duration heartbeat = default_heartbeat;
   /// Also let the kernel kill the child when its parent dies. Off only in tests of orphan_grace.
   bool parent_death_signal = true;
 };

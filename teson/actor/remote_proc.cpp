@@ -1,8 +1,6 @@
 #include "teson/actor/remote_proc.h"
 
 #include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,7 +8,6 @@
 #include <sys/socket.h>
 
 #include "teson/base/check.h"
-#include "teson/base/random.h"
 
 namespace teson::actor {
 
@@ -52,30 +49,53 @@ namespace {
 
 /// How long the second sign of a death (end of channel, end of process) may come after the first.
 constexpr Duration second_sign_wait = std::chrono::milliseconds(200);
-constexpr std::size_t last_lines_max = 10;
-constexpr std::size_t last_bytes_max = 4096;
+/// Heartbeats without a sign of life after which a process is ended.
+constexpr int silent_beats_max = 2;
+/// What may be sent to a process before it has attached over the network.
+constexpr std::size_t held_back_max = 16384;
+constexpr std::size_t held_back_bytes_max = std::size_t{256} << 20;
 
-/// The last lines that were written to a log since `from`.
-std::vector<std::string> tail(const std::filesystem::path& path, std::uintmax_t from) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return {};
-  const auto end = static_cast<std::uintmax_t>(file.tellg());
-  if (end <= from) return {};
-  const auto begin = std::max(from, end > last_bytes_max ? end - last_bytes_max : 0);
-  std::string text(static_cast<std::size_t>(end - begin), '\0');
-  file.seekg(static_cast<std::streamoff>(begin));
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  std::vector<std::string> lines;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t stop = std::min(text.find('\n', at), text.size());
-    if (stop > at) lines.push_back(text.substr(at, stop - at));
-    at = stop + 1;
+/// A process that somebody else has started: its connection is all that is known of it.
+class GuestLife final : public ProcLife {
+ public:
+  explicit GuestLife(net::Loop& loop) : loop_(loop) {}
+
+  void introduce(const LinkHello& hello) {
+    std::lock_guard lock(mutex_);
+    pid_ = hello.pid;
+    host_ = hello.host;
   }
-  if (lines.size() > last_lines_max) lines.erase(lines.begin(), lines.end() - last_lines_max);
-  return lines;
-}
+  std::int64_t pid() const override {
+    std::lock_guard lock(mutex_);
+    return pid_;
+  }
+  std::string host() const override {
+    std::lock_guard lock(mutex_);
+    return host_;
+  }
+  /// Without its connection it ends itself.
+  Result<void> signal(int number) override {
+    if (number != SIGKILL) {
+      return fail(ErrorKind::unimplemented,
+                  "a process that was not started from here can be ended by SIGKILL only");
+    }
+    loop_.post([shared = ended_] {
+      if (const auto ended = std::exchange(*shared, {})) ended({.code = -1, .unknown = true}, "");
+    });
+    return {};
+  }
+  std::vector<std::string> last_lines() const override { return {}; }
+  bool ends_with_link() const override { return true; }
+  void watch(Ended ended) override { *ended_ = std::move(ended); }
+  void unwatch() override { *ended_ = {}; }
+
+ private:
+  net::Loop& loop_;
+  mutable std::mutex mutex_;
+  std::int64_t pid_ = 0;
+  std::string host_ = "?";
+  const std::shared_ptr<Ended> ended_ = std::make_shared<Ended>();  ///< loop's thread
+};
 
 }  // namespace
 
@@ -87,15 +107,7 @@ RemoteProc::~RemoteProc() {
   TESON_CHECK(!channel_);
 }
 
-Result<void> RemoteProc::start(Hooks hooks) {
-  int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
-    return fail_errno("socketpair for a child process", errno);
-  Fd own(fds[0]);
-  const Fd theirs(fds[1]);
-  const std::string token =
-      fmt::format("{:016x}{:016x}{:016x}", entropy64(), entropy64(), entropy64());
-
+ChildSpec RemoteProc::spec() const {
   ChildSpec spec;
   std::error_code none;
   spec.program = options_.program.empty() ? std::filesystem::read_symlink("/proc/self/exe", none)
@@ -103,52 +115,119 @@ Result<void> RemoteProc::start(Hooks hooks) {
   spec.working_folder = options_.working_folder;
   if (options_.arguments) spec.arguments = options_.arguments(place_);
   if (options_.environment) spec.environment = options_.environment(place_);
-  if (options_.log_file) log_file_ = spec.log_file = options_.log_file(place_);
-  spec.environment["TESON_PROC"] =
-      fmt::format("{}:{}:{}:{}", ChildProcess::child_socket_fd, ::getpid(),
-                  options_.parent_death_signal ? SIGKILL : 0, token);
-  if (!log_file_.empty()) {
-    const auto size = std::filesystem::file_size(log_file_, none);
-    log_start_ = none ? 0 : size;
-  }
-  Result<ChildProcess> child;
-  runtime_.starter.run([&] { child = ChildProcess::start(spec, theirs.get()); });
-  if (!child)
-    return fail(std::move(child).error().in(
-        fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh)));
-  {
-    std::lock_guard lock(mutex_);
-    child_ = std::move(*child);
-    pid_ = child_.pid();
-  }
-  begin_on_loop(std::move(hooks), std::move(own), token);
-  return {};
+  if (options_.log_file) spec.log_file = options_.log_file(place_);
+  return spec;
 }
 
-void RemoteProc::begin_on_loop(Hooks hooks, Fd socket, std::string token) {
+Result<void> RemoteProc::start_child(Hooks hooks) {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
+    return fail_errno("socketpair for a child process", errno);
+  Fd own(fds[0]);
+  const Fd theirs(fds[1]);
+  const std::string token = random_word();
+  ChildSpec child = spec();
+  child.environment[proc_variable] =
+      fmt::format("{}:{}:{}:{}", ChildProcess::child_socket_fd, ::getpid(),
+                  options_.parent_death_signal ? SIGKILL : 0, token);
+  Result<std::unique_ptr<ChildLife>> life;
+  runtime_.starter.run(
+      [&] { life = ChildLife::start(runtime_.loop, runtime_.host_name, child, theirs.get()); });
+  if (!life)
+    return fail(std::move(life).error().in(
+        fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh)));
+  begin(std::move(*life), std::move(hooks));
+
   net::ChannelOptions options;
   const std::string body = net::encode(welcome_);
   const auto bytes = std::as_bytes(std::span(body));
-  options.handshake = {.job_id = "proc",
-                       .purpose = "actor",
-                       .secret = std::move(token),
-                       .body = {bytes.begin(), bytes.end()}};
+  options.handshake = {
+      .job_id = "proc", .purpose = "actor", .secret = token, .body = {bytes.begin(), bytes.end()}};
   options.handshake_deadline = options_.attach_deadline;
-  std::shared_ptr<net::Channel> channel = net::Channel::adopt(
-      runtime_.loop, std::move(socket), net::HandshakeRole::acceptor, std::move(options));
+  link(net::Channel::adopt(runtime_.loop, std::move(own), net::HandshakeRole::acceptor,
+                           std::move(options)));
+  return {};
+}
+
+Result<void> RemoteProc::start_on(const std::shared_ptr<HostLink>& host, Hooks hooks) {
+  host_ = host;
+  TESON_TRY(const ProcTicket ticket, runtime_.links.expect(shared_from_this(), welcome_));
+  {
+    std::lock_guard lock(mutex_);
+    networked_ = true;
+  }
+  auto life = host->start(id(), spec(), ticket, options_.parent_death_signal);
+  if (!life) {
+    runtime_.links.forget(id());
+    return fail(std::move(life).error().in(fmt::format("rank {} of mesh '{}' on host '{}'",
+                                                       place_.rank, welcome_.mesh, host->name())));
+  }
+  begin(std::move(*life), std::move(hooks));
+  return {};
+}
+
+Result<std::string> RemoteProc::await(Hooks hooks) {
+  TESON_TRY(const ProcTicket ticket, runtime_.links.expect(shared_from_this(), welcome_));
+  {
+    std::lock_guard lock(mutex_);
+    networked_ = true;
+  }
+  begin(std::make_unique<GuestLife>(runtime_.loop), std::move(hooks));
+  return ticket_text(ticket);
+}
+
+void RemoteProc::attach(std::unique_ptr<net::Channel> channel, const LinkHello& hello,
+                        Hooks hooks) {
+  {
+    std::lock_guard lock(mutex_);
+    networked_ = true;
+  }
+  early_.emplace(std::move(channel), hello);
+  begin(std::make_unique<GuestLife>(runtime_.loop), std::move(hooks));
+}
+
+void RemoteProc::begin(std::shared_ptr<ProcLife> life, Hooks hooks) {
+  runtime_.loop.run([&] {
+    life_ = std::move(life);
+    hooks_ = std::move(hooks);
+    life_->watch(
+        [this](const ExitStatus& status, const std::string& cause) { on_end(status, cause); });
+    if (early_) {
+      auto [channel, hello] = *std::exchange(early_, std::nullopt);
+      return adopt(std::move(channel), hello);
+    }
+    if (!networked()) return;
+    timer_ = runtime_.loop.after(options_.attach_deadline, [this] {
+      end_because(
+          fmt::format("it has not attached within {:.0f} s", to_seconds(options_.attach_deadline)));
+    });
+  });
+}
+
+void RemoteProc::adopt(std::unique_ptr<net::Channel> channel, const LinkHello& hello) {
+  if (!life_) {
+    early_.emplace(std::move(channel), hello);
+    return;
+  }
+  if (auto* guest = dynamic_cast<GuestLife*>(life_.get())) guest->introduce(hello);
+  timer_.cancel();
+  link(std::move(channel));
+}
+
+void RemoteProc::link(std::shared_ptr<net::Channel> channel) {
   {
     std::lock_guard lock(mutex_);
     channel_ = channel;
+    for (auto& [kind, payload] : held_back_)
+      (void)channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
+    held_back_.clear();
+    held_back_bytes_ = 0;
   }
   runtime_.node.add_route(id(), channel, name(), unanswered_);
-  runtime_.loop.run([&] {
-    hooks_ = std::move(hooks);
-    watch_ = runtime_.loop.watch(child_.pidfd());
-    watch_.when_readable([this] { on_exit(); });
-  });
   // release() closes the channel, which drops these.
   const auto self = shared_from_this();
   const auto take = [self](net::Message message) {
+    self->heard_.store(true, std::memory_order_relaxed);
     if (is_reply(message)) self->count_reply();
     self->runtime_.node.receive(self->id(), std::move(message));
   };
@@ -170,30 +249,43 @@ void RemoteProc::on_open() {
     channel = channel_;
   }
   if (!channel) return;
-  const auto hello = net::decode<Hello>(channel->peer_body());
-  if (!hello || hello->wire != wire_hash())
-    return end_because("it was built from another version of this library");
+  if (!networked()) {
+    const auto hello = net::decode<Hello>(channel->peer_body());
+    if (!hello || hello->wire != wire_hash())
+      return end_because("it was built from another version of this library");
+  }
+  on_attached();
+}
+
+void RemoteProc::on_attached() {
   {
     std::lock_guard lock(mutex_);
     attached_ = true;
   }
+  heard_ = true;
+  if (options_.heartbeat > Duration::zero()) beat();
   if (hooks_.changed) hooks_.changed();
 }
 
-void RemoteProc::on_exit() {
+void RemoteProc::beat() {
+  silent_beats_ = heard_.exchange(false) ? 0 : silent_beats_ + 1;
+  if (silent_beats_ >= silent_beats_max) {
+    return end_because(
+        fmt::format("it has given no sign of life for {:.1f} s: it was stopped, its I/O thread is "
+                    "blocked, or its machine cannot be reached",
+                    silent_beats_max * to_seconds(options_.heartbeat)));
+  }
+  (void)send(Kind::ping, std::make_shared<const std::string>());
+  heartbeat_ = runtime_.loop.after(options_.heartbeat, [this] { beat(); });
+}
+
+void RemoteProc::on_end(const ExitStatus& status, const std::string& cause) {
   const auto self = shared_from_this();
-  {
-    std::lock_guard lock(mutex_);
-    status_ = child_.reap();
-  }
-  if (!status_) {
-    watch_.when_readable([this] { on_exit(); });
-    return;
-  }
-  watch_.cancel();
+  status_ = status;
+  if (cause_.empty()) cause_ = cause;
   // Its last messages are still being read; a grandchild that holds the socket must not delay the
   // news.
-  if (channel_end_) return report();
+  if (channel_end_ || status.unknown) return report();
   timer_ = runtime_.loop.after(second_sign_wait, [this] { report(); });
 }
 
@@ -201,12 +293,13 @@ void RemoteProc::on_channel_end(const Error& error) {
   const auto self = shared_from_this();
   channel_end_ = error;
   if (status_) return report();
+  if (life_->ends_with_link()) return end_because("its connection has ended: " + error.message);
   if (error.kind != ErrorKind::disconnected) return end_because(error.message);
   // It may be leaving by itself, which takes its time; but nobody shall wait for its replies
   // meanwhile.
   timer_ = runtime_.loop.after(second_sign_wait, [this] {
     const Error lost{ErrorKind::disconnected,
-                     name() + " has closed its connection" + log_text(last_lines())};
+                     name() + " has closed its connection" + log_text(life_->last_lines())};
     {
       std::lock_guard lock(mutex_);
       lost_ = lost;
@@ -229,21 +322,28 @@ void RemoteProc::report() {
   if (exit()) return;
   timer_.cancel();
   stop_timer_.cancel();
+  heartbeat_.cancel();
+  runtime_.links.forget(id());
   ProcExit exit{.rank = place_.rank,
                 .incarnation = place_.incarnation,
-                .pid = pid_,
-                .host = runtime_.host_name,
+                .pid = pid(),
+                .host = life_->host(),
                 .exit_code = status_->code,
                 .signal = status_->signal,
                 .core_dumped = status_->core_dumped,
                 .cause = cause_,
-                .last_lines = last_lines(),
+                .last_lines = life_->last_lines(),
                 .instant = std::chrono::steady_clock::now()};
+  std::shared_ptr<net::Channel> guests;
   {
     std::lock_guard lock(mutex_);
     exit.expected = expected_;
     exit_ = exit;
+    held_back_.clear();
+    if (networked_) guests = channel_;
   }
+  // One that still runs somewhere ends itself without it.
+  if (guests) guests->close();
   const Error why = *gone();
   runtime_.node.remove_route(id(), why);
   runtime_.node.pending().fail_proc(id(), why);
@@ -251,11 +351,16 @@ void RemoteProc::report() {
 }
 
 std::string RemoteProc::name() const {
-  return process_text(place_.rank, pid_, runtime_.host_name, welcome_.mesh);
+  return process_text(place_.rank, pid(), life_->host(), welcome_.mesh);
 }
 
-std::vector<std::string> RemoteProc::last_lines() const {
-  return log_file_.empty() ? std::vector<std::string>() : tail(log_file_, log_start_);
+pid_t RemoteProc::pid() const {
+  return life_ ? static_cast<pid_t>(life_->pid()) : 0;
+}
+
+bool RemoteProc::networked() const {
+  std::lock_guard lock(mutex_);
+  return networked_;
 }
 
 bool RemoteProc::attached() const {
@@ -287,10 +392,24 @@ Result<void> RemoteProc::send(Kind kind, std::shared_ptr<const std::string> payl
     // are sent, so none is missed by the fail_proc that follows exit_.
     if (exit_) return fail({ErrorKind::disconnected, exit_->describe(welcome_.mesh)});
     channel = channel_;
+    if (!channel && networked_ && !lost_) return hold_back(kind, std::move(payload));
   }
   if (!channel)
     return fail(gone().value_or(Error{ErrorKind::disconnected, "the process was not started"}));
   return channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
+}
+
+Result<void> RemoteProc::hold_back(Kind kind, std::shared_ptr<const std::string> payload) {
+  if (held_back_.size() >= held_back_max ||
+      held_back_bytes_ + payload->size() > held_back_bytes_max) {
+    return fail(
+        ErrorKind::overloaded,
+        fmt::format("{} messages, {} bytes wait for rank {} of mesh '{}' to attach; try later",
+                    held_back_.size(), held_back_bytes_, place_.rank, welcome_.mesh));
+  }
+  held_back_bytes_ += payload->size();
+  held_back_.emplace_back(kind, std::move(payload));
+  return {};
 }
 
 net::ChannelReader RemoteProc::reader() const {
@@ -299,14 +418,14 @@ net::ChannelReader RemoteProc::reader() const {
 }
 
 Result<void> RemoteProc::signal(int number) {
-  std::lock_guard lock(mutex_);
-  return child_.signal(number);
+  if (exit()) return fail(ErrorKind::disconnected, fmt::format("process {} has ended", pid()));
+  return life_->signal(number);
 }
 
 void RemoteProc::stop() {
   {
     std::lock_guard lock(mutex_);
-    if (exit_ || !channel_) return;
+    if (exit_) return;
     expected_ = true;
   }
   (void)send(Kind::stop, std::make_shared<const std::string>());
@@ -339,7 +458,8 @@ void RemoteProc::release() {
   runtime_.node.remove_route(id());
   runtime_.loop.run([&] {
     channel.reset();
-    watch_.cancel();
+    life_->unwatch();
+    heartbeat_.cancel();
     timer_.cancel();
     stop_timer_.cancel();
     hooks_ = {};

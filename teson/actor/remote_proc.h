@@ -1,15 +1,19 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "teson/actor/child_process.h"
+#include "teson/actor/host_link.h"
 #include "teson/actor/node.h"
+#include "teson/actor/proc_life.h"
 #include "teson/actor/proc_options.h"
 #include "teson/actor/runtime.h"
 #include "teson/actor/wire.h"
@@ -18,9 +22,9 @@
 
 namespace teson::actor::detail {
 
-/// One process of a mesh from its parent's side: its channel, its pidfd, and its end. The end is
-/// reported once, when the kernel has said how it ended and its last messages are read. Threads:
-/// any, unless said otherwise.
+/// One process of a mesh from its owner's side: its channel, its life, and its end. The end is
+/// reported once, when whoever watches it has said how it ended and its last messages are read.
+/// Threads: any, unless said otherwise.
 class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
  public:
   struct Hooks {
@@ -30,13 +34,25 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   RemoteProc(Runtime& runtime, const ProcOptions& options, ProcPlace place, Welcome welcome);
   ~RemoteProc();
 
-  /// Starts the process. Once.
-  Result<void> start(Hooks hooks);
+  // One of these, once.
+  /// Starts the process as a child of this one, with a socket of its own.
+  Result<void> start_child(Hooks hooks);
+  /// Has a host agent start it; it then attaches over the network.
+  Result<void> start_on(const std::shared_ptr<HostLink>& host, Hooks hooks);
+  /// Lets a process attach that somebody else starts: the ticket to give it.
+  Result<std::string> await(Hooks hooks);
+  /// For a host agent, which was not expected.
+  void attach(std::unique_ptr<net::Channel> channel, const LinkHello& hello, Hooks hooks);
+
+  /// Loop's thread: the process has attached over the network.
+  void adopt(std::unique_ptr<net::Channel> channel, const LinkHello& hello);
 
   std::uint64_t id() const { return welcome_.proc; }
   const ProcPlace& place() const { return place_; }
-  pid_t pid() const { return pid_; }
+  pid_t pid() const;
   bool attached() const;
+  /// Whose agent has started it, if one has.
+  const HostLink* host_link() const { return host_.get(); }
   std::optional<ProcExit> exit() const;
   /// Why calls to this process fail, once its end or the loss of its connection is certain.
   std::optional<Error> gone() const;
@@ -61,12 +77,18 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   void release();
 
  private:
-  void begin_on_loop(Hooks hooks, Fd socket, std::string token);
+  ChildSpec spec() const;
+  void begin(std::shared_ptr<ProcLife> life, Hooks hooks);
+  void link(std::shared_ptr<net::Channel> channel);
   void on_open();
-  void on_exit();
+  void on_attached();
+  bool networked() const;
+  void on_end(const ExitStatus& status, const std::string& cause);
   void on_channel_end(const Error& error);
+  void beat();
   /// Loop's thread: something of ours makes it end.
   void end_because(const std::string& cause);
+  Result<void> hold_back(Kind kind, std::shared_ptr<const std::string> payload);
   void report();
   /// "rank 1 (pid 4711, host 'node3') of mesh 'workers'"
   std::string name() const;
@@ -77,13 +99,16 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   const ProcPlace place_;
   const Welcome welcome_;
   const std::shared_ptr<CallCount> unanswered_ = std::make_shared<CallCount>(0);
-  std::filesystem::path log_file_;
-  std::uintmax_t log_start_ = 0;
-  pid_t pid_ = 0;
+  std::shared_ptr<HostLink> host_;
+  std::shared_ptr<ProcLife> life_;  ///< from the start on
+  std::atomic<bool> heard_{false};  ///< since the last heartbeat
 
   // Loop's thread.
   Hooks hooks_;
-  net::Watch watch_;
+  net::Timer heartbeat_;
+  int silent_beats_ = 0;
+  /// It has attached before the call that started it has returned.
+  std::optional<std::pair<std::unique_ptr<net::Channel>, LinkHello>> early_;
   net::Timer timer_;  ///< for the second sign of a death
   net::Timer stop_timer_;
   std::optional<ExitStatus> status_;
@@ -91,8 +116,10 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   std::string cause_;
 
   mutable std::mutex mutex_;
-  ChildProcess child_;
   std::shared_ptr<net::Channel> channel_;
+  bool networked_ = false;  ///< it attaches over the network
+  std::vector<std::pair<Kind, std::shared_ptr<const std::string>>> held_back_;  ///< until then
+  std::size_t held_back_bytes_ = 0;
   bool attached_ = false;
   bool expected_ = false;
   std::optional<Error> lost_;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "teson/actor/host_link.h"
+#include "teson/actor/links.h"
 #include "teson/actor/node.h"
 #include "teson/actor/serial_thread.h"
 #include "teson/actor/system.h"
@@ -27,6 +29,8 @@ struct Runtime {
   SerialThread starter{"teson-spawn"};
   SerialThread supervision{"teson-superv"};
   Node node;
+  Links links{loop};
+  Hosts hosts{*this};
   std::atomic<std::uint64_t> next_proc{1};  ///< 0 is this process
   std::atomic<int> meshes{0};
 };

@@ -1,6 +1,5 @@
 #include "teson/actor/system.h"
 
-#include <array>
 #include <string>
 #include <utility>
 
@@ -10,25 +9,16 @@
 #include "teson/actor/mesh_state.h"
 #include "teson/actor/runtime.h"
 #include "teson/base/check.h"
+#include "teson/base/host_name.h"
 #include "teson/base/log.h"
 
 namespace teson::actor {
 
 namespace detail {
 
-namespace {
-
-std::string this_host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
-}  // namespace
-
 Runtime::Runtime(SystemOptions system_options)
     : options(std::move(system_options)),
-      host_name(this_host_name()),
+      host_name(teson::host_name()),
       node(0, 0, 1, options.mailbox,
            {.actor_failed =
                 [this](const ActorFailure& failure) {
@@ -61,6 +51,8 @@ System::System(SystemOptions options)
 
 System::~System() {
   TESON_CHECK(runtime_->meshes.load() == 0 && "a ProcMesh must go before its System");
+  runtime_->links.close();
+  runtime_->hosts.close();
   runtime_->node.close();
   runtime_->supervision.stop();
   runtime_->loop.stop();
@@ -77,16 +69,59 @@ Duration System::call_deadline() const {
 }
 
 Host this_host(System& system) {
-  return Host(system);
+  return {system, nullptr};
+}
+
+Result<net::Address> System::listen(const ListenOptions& options) {
+  return runtime_->links.listen(
+      options.address, options.advertised, options.secret,
+      [runtime = runtime_.get()](std::unique_ptr<net::Channel> channel, detail::LinkHello hello) {
+        runtime->hosts.add(std::move(channel), std::move(hello));
+      });
+}
+
+Result<HostMesh> System::wait_hosts(std::size_t count, Instant deadline) {
+  TESON_TRY(auto links, runtime_->hosts.wait(count, deadline));
+  links.resize(count);
+  const Shape shape{{"host", count}};
+  TESON_TRY_VOID(shape.validate());
+  return HostMesh(*this, std::move(links), Region(shape));
+}
+
+Result<void> System::connect_host(const net::Address& address, const std::string& secret,
+                                  Instant deadline) {
+  return runtime_->hosts.connect(address, secret, deadline);
+}
+
+Result<ProcMesh> System::expect_procs(const Shape& shape, ProcOptions options) {
+  return detail::MeshState::make(*runtime_, shape, std::move(options), {.guests = true});
+}
+
+std::string Host::name() const {
+  return link_ ? link_->name() : system_->runtime_->host_name;
 }
 
 Result<ProcMesh> Host::spawn_procs(const Shape& shape, ProcOptions options) {
-  TESON_TRY_VOID(shape.validate());
-  auto state = std::make_shared<detail::MeshState>(*system_->runtime_, shape, std::move(options));
-  // From here on the mesh ends what was started.
-  ProcMesh mesh(state);
-  TESON_TRY_VOID(state->start_all());
-  return mesh;
+  detail::Placement placement;
+  if (link_) placement.hosts.push_back(link_);
+  return detail::MeshState::make(*system_->runtime_, shape, std::move(options),
+                                 std::move(placement));
+}
+
+Host HostMesh::host(std::size_t rank) const {
+  return {*system_, hosts_.at(region_.rank_at(rank))};
+}
+
+Result<ProcMesh> HostMesh::spawn_procs(const Shape& per_host, ProcOptions options) const {
+  TESON_TRY_VOID(per_host.validate());
+  Shape shape = region_.shape();
+  shape.dimensions.insert(shape.dimensions.end(), per_host.dimensions.begin(),
+                          per_host.dimensions.end());
+  detail::Placement placement;
+  for (std::size_t rank = 0; rank < region_.ranks(); ++rank)
+    placement.hosts.push_back(hosts_.at(region_.rank_at(rank)));
+  return detail::MeshState::make(*system_->runtime_, shape, std::move(options),
+                                 std::move(placement));
 }
 
 }  // namespace teson::actor

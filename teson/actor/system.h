@@ -4,13 +4,17 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "teson/actor/actor.h"
 #include "teson/actor/actor_ref.h"
 #include "teson/actor/proc_mesh.h"
 #include "teson/actor/proc_options.h"
+#include "teson/actor/region.h"
 #include "teson/actor/shape.h"
+#include "teson/actor/sliceable.h"
 #include "teson/base/error.h"
+#include "teson/net/address.h"
 #include "teson/net/loop.h"
 
 namespace teson::actor {
@@ -30,13 +34,31 @@ struct SystemOptions {
   /// thread with the whole story. Empty: it is written to the log and ends this process with
   /// unhandled_exit_code, and so climbs to its own owner, if it has one.
   std::function<void(const std::string& chain)> on_unhandled;
+  /// A host's agent is gone, and with it the host's processes, whose owners are told too; called
+  /// on the supervision thread, once a host. Empty: it is logged.
+  std::function<void(const std::string& why)> on_host_lost;
 };
 
 inline constexpr int unhandled_exit_code = 114;
 
+/// Where a System is reached by host agents and by processes that are not its children.
+struct ListenOptions {
+  /// Another than loopback or a Unix socket needs a secret.
+  net::Address address;
+  /// What processes are told to connect to, where that differs (a name, the port behind which it
+  /// listens). None: `address`.
+  net::Address advertised;
+  /// Of the job: agents must have the same.
+  std::string secret;
+};
+
+class Host;
+class HostMesh;
+
 namespace detail {
 struct Runtime;
-}
+class HostLink;
+}  // namespace detail
 
 /// The actor runtime of the process that owns the others: its I/O loop, its actors, its supervision
 /// thread, and the thread from which processes are started. Made in main, handed down; several may
@@ -51,6 +73,22 @@ class System {
 
   /// The I/O loop, for channels and timers beside the actors.
   net::Loop& loop();
+
+  /// Opens the door for host agents (`teson host --join`) and for processes with tickets. Once. Where
+  /// it listens: a port 0 has become a number. Errors: `invalid` for an address that strangers reach
+  /// without a secret, else of binding it.
+  Result<net::Address> listen(const ListenOptions& options);
+  /// The hosts that have joined, in the order of their joining, once there are so many.
+  /// `timed_out`, with how many there are.
+  Result<HostMesh> wait_hosts(std::size_t count, Instant deadline);
+  /// Connects to an agent that listens (`teson host --listen`). It joins as those do that connect
+  /// by themselves.
+  Result<void> connect_host(const net::Address& address, const std::string& secret,
+                            Instant deadline);
+  /// A mesh of processes that somebody else starts: srun, mpiexec, a pod. Each is given the ticket
+  /// of its rank (ProcMesh::ticket) as the environment variable TESON_PROC, and attaches as a child
+  /// would. `invalid` before listen.
+  Result<ProcMesh> expect_procs(const Shape& shape, ProcOptions options);
 
   /// Makes `actor` an actor of this process, with a thread of its own; others reach it through the
   /// reference, also from child processes that got it as an argument. It lives as long as the
@@ -67,23 +105,49 @@ class System {
 
  private:
   friend class Host;
+  friend class HostMesh;
   detail::Node& node();
   Duration call_deadline() const;
   std::unique_ptr<detail::Runtime> runtime_;
 };
 
-/// A machine on which processes can be started; for now the one that this process runs on. A light
-/// handle to its System.
+/// A machine on which processes can be started: the one that this process runs on, or one whose
+/// agent has joined. A light handle to its System.
 class Host {
  public:
+  /// Of the machine.
+  std::string name() const;
   /// Starts one process for each rank of `shape`, which must be valid (Shape::validate). Returns once all are started (not yet attached).
   /// On an error those that were started are ended.
   Result<ProcMesh> spawn_procs(const Shape& shape, ProcOptions options);
 
  private:
   friend Host this_host(System& system);
-  explicit Host(System& system) : system_(&system) {}
+  friend class HostMesh;
+  Host(System& system, std::shared_ptr<detail::HostLink> link)
+      : system_(&system), link_(std::move(link)) {}
   System* system_;
+  std::shared_ptr<detail::HostLink> link_;  ///< none: this host
+};
+
+/// Machines whose agents have joined, one a rank of a shape. A light handle, as Host.
+class HostMesh : public Sliceable<HostMesh> {
+ public:
+  const Region& region() const { return region_; }
+  HostMesh through(Region part) const { return {*system_, hosts_, std::move(part)}; }
+  Host host(std::size_t rank) const;
+
+  /// Starts so many processes on every host. The mesh has the dimensions of the hosts, then those of
+  /// `per_host`. A process whose host is gone is replaced on the one of these with the fewest.
+  Result<ProcMesh> spawn_procs(const Shape& per_host, ProcOptions options) const;
+
+ private:
+  friend class System;
+  HostMesh(System& system, std::vector<std::shared_ptr<detail::HostLink>> hosts, Region region)
+      : system_(&system), hosts_(std::move(hosts)), region_(std::move(region)) {}
+  System* system_;
+  std::vector<std::shared_ptr<detail::HostLink>> hosts_;  ///< of the whole mesh
+  Region region_;
 };
 
 Host this_host(System& system);

@@ -25,6 +25,8 @@ enum class Kind : std::uint16_t {
   stop = 4,          ///< empty: end when convenient
   actor_failed = 5,  ///< ActorFailed
   undelivered = 6,   ///< Undelivered: a cast that the receiver could not take
+  ping = 7,          ///< empty: the owner asks for a sign of life, and gives one
+  pong = 8,          ///< empty: the answer
 };
 
 inline bool is_reply(const net::Message& message) {
@@ -74,15 +76,33 @@ struct Welcome {
   std::vector<Dimension> dimensions;
   std::string mesh;
   std::uint64_t orphan_grace_ns = 0;
+  std::uint64_t heartbeat_ns = 0;  ///< between two pings of the owner; 0: none
 };
 /// The child's.
 struct Hello {
   std::uint64_t wire = 0;
 };
 
+/// Who connects over the network.
+enum class LinkRole : std::uint8_t {
+  proc,  ///< a process that has a ticket
+  host,  ///< a host agent
+};
+struct LinkHello {
+  std::uint64_t wire = 0;
+  LinkRole role = LinkRole::proc;
+  std::uint64_t proc = 0;
+  std::int64_t pid = 0;
+  std::string host;   ///< name of its machine
+  std::string token;  ///< of its ticket
+};
+/// Names of both ends in the handshake of network links.
+inline constexpr const char* link_job = "teson";
+inline constexpr const char* link_purpose = "actor";
+
 constexpr std::uint64_t wire_hash() {
   return net::schema_hash<std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed,
-                                     Undelivered, Welcome, Hello>>();
+                                     Undelivered, Welcome, Hello, LinkHello>>();
 }
 
 /// "expected interface Worker 00ab…, found …"

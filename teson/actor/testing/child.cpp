@@ -5,6 +5,7 @@
 //   attached      attaches and does nothing more, for ever
 //   never_attach  sleeps
 //   leave         attaches, prints a line and leaves with 7
+//   host ADDRESS SECRET, host-listen ADDRESS SECRET   a host agent
 //   parent PATH DEATH_SIGNAL MODE   starts two children of that mode, prints their process ids and
 //   waits
 #include <atomic>
@@ -20,8 +21,10 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include "teson/actor/host_agent.h"
 #include "teson/actor/proc.h"
 #include "teson/actor/system.h"
 #include "teson/actor/testing/interfaces.h"
@@ -258,6 +261,20 @@ int run_child(const std::string& mode) {
   return 0;
 }
 
+int run_host(bool listen, const std::string& address, const std::string& secret) {
+  const auto server = HostServer::start({.address = *net::Address::parse(address),
+                                         .listen = listen,
+                                         .secret = secret,
+                                         .connect_interval = std::chrono::milliseconds(50)});
+  if (!server) {
+    std::fprintf(stderr, "%s\n", server.error().describe().c_str());
+    return 1;
+  }
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  while (true)
+    ::pause();
+}
+
 int run_parent(const std::string& self, bool death_signal, const std::string& mode) {
   System system;
   auto mesh = this_host(system).spawn_procs(
@@ -280,6 +297,8 @@ int main(int count, char** arguments) {
   const std::string mode = count > 1 ? arguments[1] : "serve";
   if (mode == "parent")
     return run_parent(arguments[2], std::string(arguments[3]) == "1", arguments[4]);
+  if (mode == "host" || mode == "host-listen")
+    return run_host(mode == "host-listen", arguments[2], arguments[3]);
   if (mode == "never_attach") {
     while (true)
       ::pause();

@@ -71,7 +71,7 @@ using Exits = Told<ProcExit>;
 class MeshTest : public ::testing::Test {
  protected:
   explicit MeshTest(SystemOptions system_options = {})
-      : system(noting_unhandled(std::move(system_options))) {
+      : system(noting(std::move(system_options))) {
     char name[] = "/tmp/teson-actor-XXXXXX";
     folder_ = ::mkdtemp(name);
   }
@@ -96,14 +96,19 @@ class MeshTest : public ::testing::Test {
     return folder_ / ("rank" + std::to_string(rank) + ".log");
   }
 
-  SystemOptions noting_unhandled(SystemOptions system_options) {
-    if (!system_options.on_unhandled)
-      system_options.on_unhandled = [this](const std::string& chain) { unhandled.add(chain); };
+  SystemOptions noting(SystemOptions system_options) {
+    system_options.on_unhandled = [this](const std::string& chain) { unhandled.add(chain); };
+    system_options.on_undelivered = [this](const UndeliveredCast& one) { returned.add(one); };
+    system_options.on_host_lost = [this](const std::string& why) { hosts_lost.add(why); };
     return system_options;
   }
 
   std::filesystem::path folder_;
+  // What the system tells, before it: it tells to its end.
   Told<std::string> unhandled;
+  Told<ActorFailure> failures;  ///< where a test asks for them
+  Told<UndeliveredCast> returned;
+  Told<std::string> hosts_lost;
   System system;
 };
 

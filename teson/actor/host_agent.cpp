@@ -1,0 +1,265 @@
+#include "teson/actor/host_agent.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "teson/actor/proc.h"
+#include "teson/actor/proc_life.h"
+#include "teson/actor/proc_ticket.h"
+#include "teson/actor/wire.h"
+#include "teson/base/host_name.h"
+#include "teson/base/random.h"
+#include "teson/net/channel.h"
+#include "teson/net/loop.h"
+
+namespace teson::actor {
+
+namespace detail {
+
+namespace {
+
+/// One owner's processes on this machine. The kernel ends them with the thread of this actor, which
+/// starts them.
+class AgentActor final : public HostAgent {
+ public:
+  AgentActor(Proc& proc, ActorRef<HostObserver> observer) : proc_(proc), observer_(observer) {}
+  ~AgentActor() override {
+    std::map<std::uint64_t, std::shared_ptr<ChildLife>> lives;
+    proc_.loop().run([&] {
+      std::lock_guard lock(mutex_);
+      lives.swap(lives_);
+      for (const auto& [id, life] : lives)
+        life->unwatch();
+    });
+    // Their end kills them.
+  }
+
+  Result<std::int64_t> start(const HostProc& wanted) override {
+    TESON_TRY(ProcTicket ticket, read_ticket(wanted.ticket));
+    ticket.parent = ::getpid();
+    ticket.death_signal = wanted.parent_death_signal ? SIGKILL : 0;
+    ChildSpec spec{.program = wanted.program,
+                   .arguments = wanted.arguments,
+                   .environment = wanted.environment,
+                   .log_file = wanted.log_file,
+                   .working_folder = wanted.working_folder};
+    spec.environment[proc_variable] = ticket_text(ticket);
+    TESON_TRY(std::shared_ptr<ChildLife> life,
+              ChildLife::start(proc_.loop(), host_name(), spec, -1));
+    const std::int64_t pid = life->pid();
+    proc_.loop().run([&] {
+      life->watch([this, id = wanted.proc](const ExitStatus& status, const std::string&) {
+        ended(id, status);
+      });
+      std::lock_guard lock(mutex_);
+      lives_[wanted.proc] = std::move(life);
+    });
+    return pid;
+  }
+
+  void signal(std::uint64_t proc, std::int32_t number) override {
+    std::lock_guard lock(mutex_);
+    const auto found = lives_.find(proc);
+    if (found != lives_.end()) (void)found->second->signal(number);
+  }
+
+ private:
+  void ended(std::uint64_t proc, const ExitStatus& status) {
+    std::shared_ptr<ChildLife> life;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = lives_.extract(proc);
+      if (found.empty()) return;
+      life = found.mapped();
+    }
+    const HostProcEnd end{.proc = proc,
+                          .code = status.code,
+                          .signal = status.signal,
+                          .core_dumped = status.core_dumped,
+                          .unknown = status.unknown,
+                          .last_lines = life->last_lines()};
+    (void)proc_.actor(observer_).cast<&HostObserver::ended>(end);
+    // Not within a function of its own.
+    proc_.loop().post([life] {});
+  }
+
+  Proc& proc_;
+  const ActorRef<HostObserver> observer_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<ChildLife>> lives_;
+};
+
+}  // namespace
+}  // namespace detail
+
+namespace {
+
+/// Owners at one time.
+constexpr std::size_t owners_max = 16;
+constexpr Duration connect_deadline = std::chrono::seconds(10);
+
+}  // namespace
+
+struct HostServer::State {
+  /// The thread that serves one owner; its end is waited for when it goes.
+  struct Session {
+    std::atomic<bool> done{false};
+    std::jthread thread;
+  };
+
+  explicit State(HostAgentOptions agent_options)
+      : options(std::move(agent_options)),
+        // Owners count theirs from 1; agents choose far above.
+        id((std::uint64_t{1} << 62) | (entropy64() >> 2)),
+        cancel(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  net::ChannelOptions channel_options() const {
+    const std::string hello = net::encode(detail::LinkHello{.wire = detail::wire_hash(),
+                                                            .role = detail::LinkRole::host,
+                                                            .proc = id,
+                                                            .pid = ::getpid(),
+                                                            .host = host_name(),
+                                                            .token = {}});
+    const auto bytes = std::as_bytes(std::span(hello));
+    net::ChannelOptions result;
+    result.handshake = {.job_id = detail::link_job,
+                        .purpose = detail::link_purpose,
+                        .secret = options.secret,
+                        .body = {bytes.begin(), bytes.end()}};
+    return result;
+  }
+
+  void say(const std::string& line) const {
+    if (options.say) options.say(line);
+  }
+
+  Result<void> listen() {
+    net::ChannelListenerOptions listening{.channel = channel_options()};
+    TESON_TRY(listener, net::ChannelListener::listen(loop, options.address, std::move(listening),
+                                                     [this](std::unique_ptr<net::Channel> channel) {
+                                                       accept(std::move(channel));
+                                                     }));
+    say("waiting for an owner at " + listener->address().to_string());
+    return {};
+  }
+
+  /// Loop's thread.
+  void accept(std::unique_ptr<net::Channel> channel) {
+    std::lock_guard lock(mutex);
+    sessions.remove_if([](Session& session) { return session.done.load(); });
+    if (stopping || sessions.size() >= owners_max) return;
+    Session& session = sessions.emplace_back();
+    auto shared = std::make_shared<std::unique_ptr<net::Channel>>(std::move(channel));
+    session.thread = std::jthread([this, shared, &session] {
+      serve(std::move(*shared));
+      session.done = true;
+    });
+  }
+
+  /// Connects, serves, and again, until stopped.
+  void join() {
+    std::string problem;
+    while (true) {
+      {
+        std::unique_lock lock(mutex);
+        if (stopping) return;
+      }
+      auto channel =
+          net::Channel::connect(loop, options.address, channel_options(),
+                                std::chrono::steady_clock::now() + connect_deadline, cancel.get());
+      if (channel) {
+        problem.clear();
+        serve(std::move(*channel));
+      } else if (const std::string now = channel.error().describe(); now != problem) {
+        // Said once, however often it is tried.
+        problem = now;
+        say("no owner yet: " + now + "; trying on");
+      }
+      std::unique_lock lock(mutex);
+      changed.wait_for(lock, options.connect_interval, [this] { return stopping; });
+    }
+  }
+
+  /// Until the owner is gone, or this agent is to end.
+  void serve(std::unique_ptr<net::Channel> channel) {
+    const std::string who = channel->peer().to_string();
+    const auto owner = net::decode<detail::Hello>(channel->peer_body());
+    if (!owner || owner->wire != detail::wire_hash())
+      return say("the owner at " + who + " is of another build of this library: not served");
+    const auto proc = Proc::over(loop, std::move(channel), id, {});
+    proc->serve<detail::HostAgent>(
+        [&proc](const ProcContext&, ActorRef<detail::HostObserver> observer) {
+          return std::make_unique<detail::AgentActor>(*proc, observer);
+        });
+    std::list<Proc*>::iterator place;
+    {
+      std::lock_guard lock(mutex);
+      if (stopping) return;
+      place = procs.insert(procs.end(), proc.get());
+    }
+    proc->start();
+    say("serving the owner at " + who);
+    const StopReason why = proc->wait();
+    {
+      std::lock_guard lock(mutex);
+      procs.erase(place);
+    }
+    if (why == StopReason::parent_gone)
+      say("the owner at " + who + " is gone: its processes are ended");
+  }
+
+  void stop() {
+    {
+      std::lock_guard lock(mutex);
+      stopping = true;
+      for (Proc* proc : procs)
+        proc->stop();
+    }
+    changed.notify_all();
+    ::eventfd_write(cancel.get(), 1);
+    listener.reset();
+    sessions.clear();
+  }
+
+  const HostAgentOptions options;
+  const std::uint64_t id;
+  const Fd cancel;
+  net::Loop loop{"teson-host-io"};
+  std::unique_ptr<net::ChannelListener> listener;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::list<Proc*> procs;  ///< a connection to an owner each
+  std::list<Session> sessions;
+  bool stopping = false;
+};
+
+Result<std::unique_ptr<HostServer>> HostServer::start(HostAgentOptions options) {
+  auto state = std::make_unique<State>(std::move(options));
+  if (!state->cancel) return fail_errno("eventfd", errno);
+  if (state->options.listen) {
+    TESON_TRY_VOID(state->listen());
+  } else {
+    state->sessions.emplace_back().thread = std::jthread([state = state.get()] { state->join(); });
+  }
+  return std::unique_ptr<HostServer>(new HostServer(std::move(state)));
+}
+
+HostServer::HostServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+HostServer::~HostServer() {
+  state_->stop();
+}
+
+net::Address HostServer::address() const {
+  return state_->listener ? state_->listener->address() : state_->options.address;
+}
+
+}  // namespace teson::actor

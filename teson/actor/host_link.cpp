@@ -1,0 +1,284 @@
+#include "teson/actor/host_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "teson/actor/remote_proc.h"
+#include "teson/actor/runtime.h"
+#include "teson/base/log.h"
+
+namespace teson::actor::detail {
+
+namespace {
+
+/// How long an agent may take to start a process.
+constexpr Duration start_deadline = std::chrono::seconds(30);
+
+class Observer final : public HostObserver {
+ public:
+  explicit Observer(Runtime& runtime) : runtime_(runtime) {}
+  void ended(const HostProcEnd& end) override {
+    runtime_.loop.post([this, end] { runtime_.hosts.ended(end); });
+  }
+
+ private:
+  Runtime& runtime_;
+};
+
+}  // namespace
+
+/// A process that a host agent has started.
+class AgentLife final : public ProcLife {
+ public:
+  AgentLife(std::shared_ptr<HostLink> host, net::Loop& loop, std::uint64_t proc, std::int64_t pid)
+      : host_(std::move(host)), loop_(loop), proc_(proc), pid_(pid) {}
+  ~AgentLife() override { host_->forget(proc_); }
+
+  std::int64_t pid() const override { return pid_; }
+  std::string host() const override { return host_->name(); }
+  Result<void> signal(int number) override {
+    host_->signal(proc_, number);
+    return {};
+  }
+  std::vector<std::string> last_lines() const override {
+    std::lock_guard lock(mutex_);
+    return last_lines_;
+  }
+  void watch(Ended ended) override {
+    ended_ = std::move(ended);
+    std::optional<std::pair<ExitStatus, std::string>> early;
+    early.swap(early_);
+    if (early) end(early->first, {}, early->second);
+  }
+  void unwatch() override { ended_ = {}; }
+
+  /// Loop's thread.
+  void end(const ExitStatus& status, std::vector<std::string> last_lines,
+           const std::string& cause) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!last_lines.empty()) last_lines_ = std::move(last_lines);
+    }
+    if (!ended_) {
+      early_.emplace(status, cause);
+    } else if (const auto ended = std::exchange(ended_, {})) {
+      ended(status, cause);
+    }
+  }
+
+ private:
+  const std::shared_ptr<HostLink> host_;
+  net::Loop& loop_;
+  const std::uint64_t proc_;
+  const std::int64_t pid_;
+  Ended ended_;                                              ///< loop's thread
+  std::optional<std::pair<ExitStatus, std::string>> early_;  ///< loop's thread
+  mutable std::mutex mutex_;
+  std::vector<std::string> last_lines_;
+};
+
+HostLink::HostLink(Runtime& runtime, std::uint64_t number, LinkHello hello)
+    : runtime_(runtime), number_(number), hello_(std::move(hello)), options_{.name = "hosts"} {}
+
+std::optional<Error> HostLink::gone() const {
+  std::lock_guard lock(mutex_);
+  return gone_;
+}
+
+void HostLink::attach(std::unique_ptr<net::Channel> channel,
+                      std::function<void(const std::string&)> lost) {
+  lost_ = std::move(lost);
+  Welcome welcome{.wire = wire_hash(),
+                  .proc = hello_.proc,
+                  .rank = number_,
+                  .mesh = options_.name,
+                  .heartbeat_ns = static_cast<std::uint64_t>(options_.heartbeat.count())};
+  proc_ = std::make_shared<RemoteProc>(runtime_, options_,
+                                       ProcPlace{static_cast<std::size_t>(number_), 0}, welcome);
+  const std::weak_ptr<HostLink> weak = weak_from_this();
+  proc_->attach(std::move(channel), hello_, {.ended = [weak](const ProcExit& exit) {
+                  if (const auto self = weak.lock()) self->lose(exit.cause);
+                }});
+  actor_ = runtime_.node.next_actor_id();
+  const std::string arguments =
+      net::encode(std::tuple<ActorRef<HostObserver>>(runtime_.hosts.observer()));
+  SpawnRequest request{.actor = actor_,
+                       .class_hash = hash_text(class_name<HostAgent>()),
+                       .interface = interface_hash<HostAgent>(),
+                       .class_name = std::string(class_name<HostAgent>()),
+                       .name = "host-agent",
+                       .region = Region(Shape{}).layout(),
+                       .arguments = std::as_bytes(std::span(arguments))};
+  (void)proc_->send(Kind::spawn, std::make_shared<const std::string>(net::encode(request)));
+}
+
+Actor<HostAgent> HostLink::agent() const {
+  return {runtime_.node, {hello_.proc, actor_}, start_deadline};
+}
+
+Result<std::shared_ptr<ProcLife>> HostLink::start(std::uint64_t proc, const ChildSpec& spec,
+                                                  ProcTicket ticket, bool parent_death_signal) {
+  if (auto why = gone()) return Failure(std::move(*why));
+  TESON_TRY(const std::int64_t pid,
+            agent()
+                .call<&HostAgent::start>(HostProc{.proc = proc,
+                                                  .program = spec.program.string(),
+                                                  .arguments = spec.arguments,
+                                                  .environment = spec.environment,
+                                                  .log_file = spec.log_file.string(),
+                                                  .working_folder = spec.working_folder.string(),
+                                                  .ticket = ticket_text(ticket),
+                                                  .parent_death_signal = parent_death_signal})
+                .wait());
+  auto life = std::make_shared<AgentLife>(shared_from_this(), runtime_.loop, proc, pid);
+  // Nothing is told between the look for what was told already and the place in the table.
+  runtime_.loop.run([&] {
+    std::unique_lock lock(mutex_);
+    lives_[proc] = life;
+    const auto told = early_.extract(proc);
+    const auto why = gone_;
+    lock.unlock();
+    if (!told.empty()) {
+      ended(told.mapped());
+    } else if (why) {
+      life->end({.code = -1, .unknown = true}, {}, why->message);
+    }
+  });
+  return life;
+}
+
+void HostLink::signal(std::uint64_t proc, int number) {
+  (void)agent().cast<&HostAgent::signal>(proc, number);
+}
+
+void HostLink::ended(const HostProcEnd& end) {
+  std::shared_ptr<AgentLife> life;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = lives_.find(end.proc);
+    if (found != lives_.end()) {
+      life = found->second.lock();
+    } else {
+      early_[end.proc] = end;
+    }
+  }
+  if (!life) return;
+  life->end({.code = end.code,
+             .signal = end.signal,
+             .core_dumped = end.core_dumped,
+             .unknown = end.unknown},
+            end.last_lines, "");
+}
+
+void HostLink::forget(std::uint64_t proc) {
+  std::lock_guard lock(mutex_);
+  lives_.erase(proc);
+  early_.erase(proc);
+}
+
+void HostLink::lose(const std::string& why) {
+  const Error error{ErrorKind::disconnected,
+                    fmt::format("the agent of host '{}' (pid {}) is gone: {}", name(), pid(), why)};
+  std::vector<std::shared_ptr<AgentLife>> lives;
+  {
+    std::lock_guard lock(mutex_);
+    gone_ = error;
+    for (const auto& [proc, life] : lives_)
+      if (auto living = life.lock()) lives.push_back(std::move(living));
+  }
+  for (const auto& life : lives)
+    life->end({.code = -1, .unknown = true}, {}, error.message);
+  if (const auto lost = std::exchange(lost_, {})) lost(error.message);
+}
+
+void HostLink::release() {
+  if (proc_) proc_->release();
+}
+
+void Hosts::add(std::unique_ptr<net::Channel> channel, LinkHello hello) {
+  std::shared_ptr<HostLink> link;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    link = std::make_shared<HostLink>(runtime_, links_.size(), std::move(hello));
+    links_.push_back(link);
+  }
+  link->attach(std::move(channel), [this](const std::string& why) {
+    runtime_.supervision.post([this, why] {
+      if (runtime_.options.on_host_lost) return runtime_.options.on_host_lost(why);
+      log_warning("actor", "{}", why);
+    });
+  });
+  changed_.notify_all();
+}
+
+Result<void> Hosts::connect(const net::Address& address, const std::string& secret,
+                            Instant deadline) {
+  const std::string body = net::encode(Hello{wire_hash()});
+  const auto bytes = std::as_bytes(std::span(body));
+  net::ChannelOptions options;
+  options.handshake = {.job_id = link_job,
+                       .purpose = link_purpose,
+                       .secret = secret,
+                       .body = {bytes.begin(), bytes.end()}};
+  TESON_TRY(auto channel,
+            net::Channel::connect(runtime_.loop, address, std::move(options), deadline));
+  auto hello = net::decode<LinkHello>(channel->peer_body());
+  if (!hello || hello->wire != wire_hash() || hello->role != LinkRole::host) {
+    return fail(ErrorKind::invalid,
+                address.to_string() + ": expected a host agent of the same build of this library");
+  }
+  runtime_.loop.run([&] { add(std::move(channel), std::move(*hello)); });
+  return {};
+}
+
+Result<std::vector<std::shared_ptr<HostLink>>> Hosts::wait(std::size_t count, Instant deadline) {
+  std::unique_lock lock(mutex_);
+  const auto living = [&] {
+    std::vector<std::shared_ptr<HostLink>> found;
+    std::copy_if(links_.begin(), links_.end(), std::back_inserter(found),
+                 [](const auto& link) { return !link->gone(); });
+    return found;
+  };
+  if (!changed_.wait_until(lock, deadline, [&] { return living().size() >= count; })) {
+    return fail(ErrorKind::timed_out,
+                fmt::format("{} of {} hosts have joined; start 'teson host --join' on the others",
+                            living().size(), count));
+  }
+  return living();
+}
+
+void Hosts::ended(const HostProcEnd& end) {
+  std::vector<std::shared_ptr<HostLink>> links;
+  {
+    std::lock_guard lock(mutex_);
+    links = links_;
+  }
+  for (const auto& link : links)
+    link->ended(end);
+}
+
+ActorRef<HostObserver> Hosts::observer() {
+  std::lock_guard lock(mutex_);
+  if (!observer_) {
+    observer_ = host_actor<HostObserver>(runtime_.node, "host-observer",
+                                         std::make_unique<Observer>(runtime_),
+                                         {.handlers = Handlers::in_place});
+  }
+  return observer_;
+}
+
+void Hosts::close() {
+  std::vector<std::shared_ptr<HostLink>> links;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    links.swap(links_);
+  }
+  for (const auto& link : links)
+    link->release();
+}
+
+}  // namespace teson::actor::detail

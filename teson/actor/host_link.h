@@ -1,0 +1,94 @@
+#pragma once
+
+// A host agent seen from its owner; not for use outside actor/.
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "teson/actor/actor.h"
+#include "teson/actor/host_agent.h"
+#include "teson/actor/proc_life.h"
+#include "teson/actor/proc_options.h"
+#include "teson/actor/proc_ticket.h"
+#include "teson/base/error.h"
+#include "teson/net/channel.h"
+
+namespace teson::actor::detail {
+
+class RemoteProc;
+struct Runtime;
+class Hosts;
+class AgentLife;
+
+/// Threads: any, unless said otherwise.
+class HostLink : public std::enable_shared_from_this<HostLink> {
+ public:
+  HostLink(Runtime& runtime, std::uint64_t number, LinkHello hello);
+
+  std::uint64_t number() const { return number_; }
+  const std::string& name() const { return hello_.host; }
+  std::int64_t pid() const { return hello_.pid; }
+  /// Why it is gone, if it is.
+  std::optional<Error> gone() const;
+
+  /// Loop's thread. `lost`: its end, once.
+  void attach(std::unique_ptr<net::Channel> channel, std::function<void(const std::string&)> lost);
+  Result<std::shared_ptr<ProcLife>> start(std::uint64_t proc, const ChildSpec& spec,
+                                          ProcTicket ticket, bool parent_death_signal);
+  void signal(std::uint64_t proc, int number);
+  /// Loop's thread: what an agent has told.
+  void ended(const HostProcEnd& end);
+  void forget(std::uint64_t proc);
+  void release();
+
+ private:
+  void lose(const std::string& why);
+  Actor<HostAgent> agent() const;
+
+  Runtime& runtime_;
+  const std::uint64_t number_;
+  const LinkHello hello_;
+  const ProcOptions options_;
+  std::shared_ptr<RemoteProc> proc_;
+  std::uint64_t actor_ = 0;
+  std::function<void(const std::string&)> lost_;  ///< loop's thread
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint64_t, std::weak_ptr<AgentLife>> lives_;
+  /// Ends that were told before the call that started the process had returned.
+  std::unordered_map<std::uint64_t, HostProcEnd> early_;
+  std::optional<Error> gone_;
+};
+
+/// The hosts of a System. Threads: any, unless said otherwise.
+class Hosts {
+ public:
+  explicit Hosts(Runtime& runtime) : runtime_(runtime) {}
+
+  /// Loop's thread: an agent has connected, or was connected to.
+  void add(std::unique_ptr<net::Channel> channel, LinkHello hello);
+  /// To an agent that listens.
+  Result<void> connect(const net::Address& address, const std::string& secret, Instant deadline);
+  Result<std::vector<std::shared_ptr<HostLink>>> wait(std::size_t count, Instant deadline);
+  /// Loop's thread.
+  void ended(const HostProcEnd& end);
+  void close();
+  ActorRef<HostObserver> observer();
+
+ private:
+  Runtime& runtime_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<HostLink>> links_;  ///< in the order of their joining
+  ActorRef<HostObserver> observer_;
+  bool closed_ = false;
+};
+
+}  // namespace teson::actor::detail

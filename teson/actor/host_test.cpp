@@ -1,0 +1,282 @@
+// Hosts whose agents have joined, processes with tickets, signs of life.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include "teson/actor/host_agent.h"
+#include "teson/actor/proc_ticket.h"
+#include "teson/actor/testing/mesh_test_support.h"
+
+namespace teson::actor {
+namespace {
+
+using namespace testing;
+
+constexpr const char* secret = "a secret of the job";
+
+/// A process that this test, not the library, has started.
+class Outsider {
+ public:
+  Outsider(std::vector<std::string> arguments, const std::string& variable = {}) {
+    std::vector<std::string> environment;
+    for (char** entry = environ; *entry != nullptr; ++entry)
+      environment.emplace_back(*entry);
+    if (!variable.empty()) environment.push_back("TESON_PROC=" + variable);
+    arguments.insert(arguments.begin(), TESON_ACTOR_TEST_CHILD);
+    const auto pointers = [](std::vector<std::string>& texts) {
+      std::vector<char*> result;
+      for (auto& text : texts)
+        result.push_back(text.data());
+      result.push_back(nullptr);
+      return result;
+    };
+    EXPECT_EQ(::posix_spawn(&pid_, TESON_ACTOR_TEST_CHILD, nullptr, nullptr,
+                            pointers(arguments).data(), pointers(environment).data()),
+              0);
+  }
+  Outsider(const Outsider&) = delete;
+  Outsider& operator=(const Outsider&) = delete;
+  ~Outsider() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    wait();
+  }
+  pid_t pid() const { return pid_; }
+  int wait() {
+    int status = 0;
+    ::waitpid(std::exchange(pid_, 0), &status, 0);
+    return status;
+  }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+class HostTest : public MeshTest {
+ protected:
+  HostTest() {
+    const auto listening =
+        system.listen({.address = *net::Address::parse("tcp:127.0.0.1:0"), .secret = secret});
+    EXPECT_TRUE(listening) << listening.error().describe();
+    address = *listening;
+  }
+  std::unique_ptr<Outsider> agent() {
+    return std::make_unique<Outsider>(
+        std::vector<std::string>{"host", address.to_string(), secret});
+  }
+  ProcOptions on_host() {
+    auto result = options();
+    result.program = TESON_ACTOR_TEST_CHILD;
+    return result;
+  }
+  static bool ends_soon(pid_t pid) {
+    for (int i = 0; i < 2000 && runs(pid); ++i)
+      std::this_thread::sleep_for(1ms);
+    return !runs(pid);
+  }
+
+  net::Address address;
+};
+
+TEST_F(HostTest, processes_start_on_hosts_that_have_joined_and_are_called_like_any) {
+  const auto one = agent();
+  const auto two = agent();
+  const auto hosts = system.wait_hosts(2, in(20s));
+  ASSERT_TRUE(hosts) << hosts.error().describe();
+  EXPECT_EQ(hosts->size(), 2U);
+  auto mesh = hosts->spawn_procs({{"replica", 2}}, on_host());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  EXPECT_EQ(mesh->region().shape().describe(), (Shape{{"host", 2}, {"replica", 2}}).describe());
+  const auto workers = mesh->spawn<Worker>("worker", "hello");
+  const auto places = workers.call<&Worker::place>().wait();
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    ASSERT_TRUE(places[rank]) << places[rank].error().describe();
+    EXPECT_EQ(places[rank]->rank, rank);
+    EXPECT_EQ(places[rank]->size, 4U);
+    EXPECT_EQ(places[rank]->replica, rank % 2);
+    EXPECT_EQ(places[rank]->pid, mesh->pid(rank));
+  }
+  EXPECT_EQ(workers.reduce<&Worker::add>(Sum{}, 2)->value, 8);
+  const std::vector<std::byte> large(5 << 20, std::byte{3});
+  EXPECT_EQ(workers.at(3).call_one<&Worker::echo>(std::span(large)).wait(), large);
+  mesh->stop();
+  for (const auto& place : places)
+    EXPECT_TRUE(ends_soon(static_cast<pid_t>(place->pid)));
+  // The agents are still there for the next job.
+  auto next = hosts->host(1).spawn_procs({{"replica", 1}}, on_host());
+  ASSERT_TRUE(next) << next.error().describe();
+  EXPECT_EQ(next->spawn<Worker>("worker", "").at(0).call_one<&Worker::add>(1).wait(), 1);
+}
+
+TEST_F(HostTest, a_death_on_a_host_says_how_and_the_rank_comes_back) {
+  const auto one = agent();
+  const auto hosts = system.wait_hosts(1, in(20s));
+  ASSERT_TRUE(hosts) << hosts.error().describe();
+  auto mesh = hosts->spawn_procs({{"replica", 2}}, on_host());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  Exits exits;
+  Told<std::size_t> restarts;
+  mesh->supervise({.on_exit = [&](const ProcExit& exit) { exits.add(exit); },
+                   .on_restart = [&](const auto& ranks) { restarts.add(ranks.size()); }});
+  const auto workers = mesh->spawn<Worker>("worker", "");
+  ASSERT_EQ(workers.at(1).call_one<&Worker::add>(1).wait(), 1);
+  const auto crashed = workers.at(1).call_one<&Worker::crash>(Crash::segfault).wait();
+  ASSERT_FALSE(crashed);
+  for (const char* part : {"rank 1", "SIGSEGV", "about to crash"})
+    EXPECT_TRUE(contains(crashed.error().message, part)) << crashed.error().message;
+  EXPECT_EQ(exits.wait(1)[0].signal, SIGSEGV);
+  restarts.wait(1);
+  EXPECT_EQ(workers.at(1).call_one<&Worker::add>(7).wait(), 7);
+  EXPECT_EQ(mesh->incarnation(1), 1U);
+}
+
+TEST_F(HostTest, a_lost_agent_is_told_once_and_its_processes_move_to_another_host) {
+  auto one = agent();
+  ASSERT_TRUE(system.wait_hosts(1, in(20s)));
+  const auto two = agent();
+  const auto hosts = system.wait_hosts(2, in(20s));
+  ASSERT_TRUE(hosts) << hosts.error().describe();
+  auto mesh = hosts->spawn_procs({{"replica", 2}}, on_host());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  Exits exits;
+  Told<std::size_t> restarts;
+  mesh->supervise({.on_exit = [&](const ProcExit& exit) { exits.add(exit); },
+                   .on_restart = [&](const auto& ranks) { restarts.add(ranks[0]); }});
+  const auto workers = mesh->spawn<Worker>("worker", "");
+  for (const auto& reply : workers.call<&Worker::add>(1).wait())
+    ASSERT_EQ(reply, 1);
+  const std::vector<pid_t> pids{mesh->pid(0), mesh->pid(1)};
+  auto pending = workers.at(0).call_one<&Worker::nap>(30'000);
+  const auto killed = std::chrono::steady_clock::now();
+  ::kill(one->pid(), SIGKILL);
+  EXPECT_TRUE(contains(hosts_lost.wait(1)[0], "host"));
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, 1s);
+  EXPECT_EQ(pending.wait().error().kind, ErrorKind::disconnected);
+  exits.wait(2);
+  restarts.wait(2);
+  for (const pid_t pid : pids)
+    EXPECT_TRUE(ends_soon(pid)) << "its processes end with it";
+  for (const auto& reply : workers.call<&Worker::add>(5).wait())
+    EXPECT_TRUE(reply) << reply.error().describe();
+  EXPECT_EQ(hosts_lost.wait(1).size(), 1U);
+  EXPECT_EQ(exits.wait(2).size(), 2U);
+}
+
+TEST_F(HostTest, what_an_owner_leaves_behind_its_agents_end) {
+  const Outsider listening({"host-listen", "unix:" + (folder_ / "host").string(), secret});
+  const auto at = *net::Address::unix_path((folder_ / "host").string());
+  pid_t pid = 0;
+  for (int owner = 0; owner < 2; ++owner) {
+    System other;
+    ASSERT_TRUE(
+        other.listen({.address = *net::Address::parse("tcp:127.0.0.1:0"), .secret = secret}));
+    Result<void> joined = fail(ErrorKind::failed, "");
+    for (int i = 0; i < 200 && !joined; ++i) {
+      joined = other.connect_host(at, secret, in(5s));
+      if (!joined) std::this_thread::sleep_for(20ms);
+    }
+    ASSERT_TRUE(joined) << joined.error().describe();
+    const auto hosts = other.wait_hosts(1, in(5s));
+    ASSERT_TRUE(hosts);
+    auto mesh = hosts->spawn_procs({{"replica", 1}}, on_host());
+    ASSERT_TRUE(mesh) << mesh.error().describe();
+    ASSERT_EQ(mesh->spawn<Worker>("worker", "").at(0).call_one<&Worker::add>(1).wait(), 1);
+    pid = mesh->pid(0);
+    EXPECT_TRUE(runs(pid));
+  }
+  EXPECT_TRUE(ends_soon(pid));
+}
+
+TEST_F(HostTest, the_wrong_secret_is_refused) {
+  const Outsider stranger({"host", address.to_string(), "another secret"});
+  const auto hosts = system.wait_hosts(1, in(500ms));
+  ASSERT_FALSE(hosts);
+  EXPECT_EQ(hosts.error().kind, ErrorKind::timed_out);
+  EXPECT_TRUE(contains(hosts.error().message, "0 of 1 hosts have joined"));
+}
+
+TEST_F(HostTest, a_process_that_others_start_attaches_by_its_ticket_once) {
+  auto mesh = system.expect_procs({{"replica", 2}}, options());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  const auto workers = mesh->spawn<Worker>("worker", "early");
+  const auto greeting = workers.at(0).call_one<&Worker::greeting>();
+  const std::string ticket = mesh->ticket(0);
+  Outsider zero({"serve"}, ticket);
+  Outsider one({"serve"}, mesh->ticket(1));
+  ASSERT_TRUE(mesh->wait_attached(in(20s)));
+  const auto places = workers.call<&Worker::place>().wait();
+  EXPECT_EQ(places[1]->rank, 1U);
+  EXPECT_EQ(places[1]->pid, one.pid());
+  EXPECT_EQ(mesh->pid(1), one.pid());
+  Outsider again({"serve"}, ticket);
+  (void)again.wait();  // a ticket is good for one process: this one is let go at once
+  Exits exits;
+  mesh->on_failure([&](const ProcExit& exit) { exits.add(exit); });
+  ::kill(one.pid(), SIGKILL);
+  const auto exit = exits.wait(1)[0];
+  EXPECT_EQ(exit.rank, 1U);
+  EXPECT_EQ(exit.pid, one.pid());
+  EXPECT_FALSE(workers.at(1).call_one<&Worker::add>(1).wait());
+  // Its place can be taken by another.
+  ASSERT_TRUE(mesh->replace(1));
+  EXPECT_NE(mesh->ticket(1), ticket);
+  const Outsider next({"serve"}, mesh->ticket(1));
+  EXPECT_EQ(workers.at(1).call_one<&Worker::add>(3).wait(), 3);
+  mesh->stop();
+  EXPECT_EQ(zero.wait(), 0) << "it leaves when asked";
+}
+
+TEST_F(HostTest, guests_need_a_door) {
+  System closed;
+  const auto mesh = closed.expect_procs({{"replica", 1}}, options());
+  ASSERT_FALSE(mesh);
+  EXPECT_TRUE(contains(mesh.error().message, "System::listen"));
+}
+
+TEST_F(HostTest, a_stopped_process_is_missed_within_three_heartbeats) {
+  auto beating = options();
+  beating.heartbeat = 200ms;
+  auto mesh = start({{"replica", 2}}, beating);
+  Exits exits;
+  mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
+  const auto workers = mesh.spawn<Worker>("worker", "");
+  for (const auto& reply : workers.call<&Worker::add>(1).wait())
+    ASSERT_TRUE(reply);
+  // A handler that takes long is no silence.
+  ASSERT_TRUE(workers.at(0).call_one<&Worker::nap>(1000).wait());
+  const auto stopped = std::chrono::steady_clock::now();
+  ASSERT_TRUE(mesh.kill(1, SIGSTOP));
+  const auto pending = workers.at(1).call_one<&Worker::add>(1).wait();
+  const auto exit = exits.wait(1)[0];
+  EXPECT_LT(exit.instant - stopped, 3 * 200ms + 200ms);
+  EXPECT_EQ(exit.rank, 1U);
+  EXPECT_TRUE(contains(exit.cause, "no sign of life")) << exit.cause;
+  EXPECT_EQ(pending.error().kind, ErrorKind::disconnected);
+}
+
+TEST(ProcTicket, is_read_as_written_and_damage_is_refused) {
+  const detail::ProcTicket ticket{.address = "tcp:127.0.0.1:4000",
+                                  .secret = "s",
+                                  .token = "t",
+                                  .welcome = {.wire = 1, .proc = 7, .mesh = "workers"}};
+  const std::string text = detail::ticket_text(ticket);
+  const auto read = detail::read_ticket(text);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->address, ticket.address);
+  EXPECT_EQ(read->token, ticket.token);
+  EXPECT_EQ(read->welcome.proc, 7U);
+  EXPECT_EQ(read->welcome.mesh, "workers");
+  for (std::size_t size = 0; size < text.size(); ++size) {
+    const auto cut = detail::read_ticket(text.substr(0, size));
+    ASSERT_FALSE(cut);
+    EXPECT_EQ(cut.error().kind, ErrorKind::invalid);
+    EXPECT_FALSE(contains(cut.error().message, text.substr(0, 10))) << "it holds secrets";
+  }
+  EXPECT_FALSE(detail::read_ticket(text + "zz"));
+}
+
+}  // namespace
+}  // namespace teson::actor

@@ -1,0 +1,97 @@
+#include "teson/actor/links.h"
+
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "teson/actor/remote_proc.h"
+#include "teson/base/check.h"
+#include "teson/base/hash.h"
+#include "teson/base/log.h"
+#include "teson/base/random.h"
+
+namespace teson::actor::detail {
+
+std::string random_word() {
+  return fmt::format("{:016x}{:016x}{:016x}", entropy64(), entropy64(), entropy64());
+}
+
+Result<net::Address> Links::listen(const net::Address& address, const net::Address& advertised,
+                                   std::string secret, OnHost on_host) {
+  if (listener_) {
+    return fail(ErrorKind::invalid,
+                "this System listens already, at " + listener_->address().to_string());
+  }
+  const std::string body = net::encode(Hello{wire_hash()});
+  const auto bytes = std::as_bytes(std::span(body));
+  net::ChannelListenerOptions options;
+  options.channel.handshake = {.job_id = link_job,
+                               .purpose = link_purpose,
+                               .secret = secret,
+                               .body = {bytes.begin(), bytes.end()}};
+  TESON_TRY(listener_, net::ChannelListener::listen(loop_, address, std::move(options),
+                                                    [this, on_host = std::move(on_host)](
+                                                        std::unique_ptr<net::Channel> channel) {
+                                                      accept(std::move(channel), on_host);
+                                                    }));
+  std::lock_guard lock(mutex_);
+  secret_ = std::move(secret);
+  advertised_ =
+      advertised.family() == net::Address::Family::none ? listener_->address() : advertised;
+  return listener_->address();
+}
+
+void Links::close() {
+  listener_.reset();
+}
+
+Result<ProcTicket> Links::expect(const std::shared_ptr<RemoteProc>& proc, Welcome welcome) {
+  std::lock_guard lock(mutex_);
+  if (advertised_.family() == net::Address::Family::none) {
+    return fail(
+        ErrorKind::invalid,
+        "processes that are not children attach over the network: call System::listen first");
+  }
+  ProcTicket ticket{.address = advertised_.to_string(),
+                    .secret = secret_,
+                    .token = random_word(),
+                    .welcome = std::move(welcome)};
+  expected_[proc->id()] = {ticket.token, proc};
+  return ticket;
+}
+
+void Links::forget(std::uint64_t proc) {
+  std::lock_guard lock(mutex_);
+  expected_.erase(proc);
+}
+
+void Links::accept(std::unique_ptr<net::Channel> channel, const OnHost& on_host) {
+  auto hello = net::decode<LinkHello>(channel->peer_body());
+  const std::string where = channel->peer().to_string();
+  if (!hello || hello->wire != wire_hash()) {
+    log_warning("actor", "{} wants to join, but was built from another version of this library",
+                where);
+    return;
+  }
+  if (hello->role == LinkRole::host) return on_host(std::move(channel), std::move(*hello));
+  if (const auto proc = admit(*hello)) return proc->adopt(std::move(channel), *hello);
+  log_warning(
+      "actor",
+      "process {} on host '{}' ({}) wants to join with a ticket that is not known, was used "
+      "already, or whose time is over",
+      hello->pid, hello->host, where);
+}
+
+std::shared_ptr<RemoteProc> Links::admit(const LinkHello& hello) {
+  std::lock_guard lock(mutex_);
+  const auto found = expected_.find(hello.proc);
+  if (found == expected_.end()) return nullptr;
+  const auto bytes = [](const std::string& text) { return std::as_bytes(std::span(text)); };
+  if (!equal_constant_time(bytes(hello.token), bytes(found->second.token))) return nullptr;
+  auto proc = found->second.proc.lock();
+  expected_.erase(found);
+  return proc;
+}
+
+}  // namespace teson::actor::detail

@@ -1,0 +1,61 @@
+#pragma once
+
+// The door of a System to the network; not for use outside actor/.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "teson/actor/proc_ticket.h"
+#include "teson/actor/wire.h"
+#include "teson/base/error.h"
+#include "teson/net/address.h"
+#include "teson/net/channel.h"
+#include "teson/net/loop.h"
+
+namespace teson::actor::detail {
+
+class RemoteProc;
+
+/// Where processes and host agents connect. Each is let in by the job's secret; a process also by
+/// the token of its ticket, once. Threads: any, unless said otherwise.
+class Links {
+ public:
+  /// Loop's thread.
+  using OnHost = std::function<void(std::unique_ptr<net::Channel>, LinkHello)>;
+
+  explicit Links(net::Loop& loop) : loop_(loop) {}
+
+  /// `advertised`: what others are told to connect to; none: where it listens. Once.
+  Result<net::Address> listen(const net::Address& address, const net::Address& advertised,
+                              std::string secret, OnHost on_host);
+  void close();
+
+  /// A ticket with which one process may attach as `proc`. `invalid` if nothing listens.
+  Result<ProcTicket> expect(const std::shared_ptr<RemoteProc>& proc, Welcome welcome);
+  void forget(std::uint64_t proc);
+
+ private:
+  struct Expected {
+    std::string token;
+    std::weak_ptr<RemoteProc> proc;
+  };
+  void accept(std::unique_ptr<net::Channel> channel, const OnHost& on_host);
+  /// Nothing if no such process is expected.
+  std::shared_ptr<RemoteProc> admit(const LinkHello& hello);
+
+  net::Loop& loop_;
+  std::unique_ptr<net::ChannelListener> listener_;
+  std::mutex mutex_;
+  net::Address advertised_;
+  std::string secret_;
+  std::unordered_map<std::uint64_t, Expected> expected_;
+};
+
+/// A secret or token that nobody can guess.
+std::string random_word();
+
+}  // namespace teson::actor::detail

@@ -1,0 +1,164 @@
+// How a process becomes part of a mesh.
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "teson/actor/proc_state.h"
+#include "teson/actor/proc_ticket.h"
+#include "teson/base/fd.h"
+#include "teson/base/host_name.h"
+#include "teson/net/address.h"
+
+namespace teson::actor {
+
+namespace {
+
+/// What the parent passes in the environment: "fd:parent pid:signal at its death:token".
+struct Inheritance {
+  int fd = -1;
+  int parent = 0;
+  int death_signal = 0;
+  std::string token;
+};
+
+Result<Inheritance> read_inheritance() {
+  const char* text = std::getenv(detail::proc_variable);
+  if (text == nullptr) {
+    return fail(ErrorKind::invalid,
+                fmt::format("{} is not in the environment: expected to be started by a ProcMesh",
+                            detail::proc_variable));
+  }
+  Inheritance result;
+  std::string_view rest = text;
+  for (int* number : {&result.fd, &result.parent, &result.death_signal}) {
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), *number);
+    if (error != std::errc() || end == rest.data() + rest.size() || *end != ':') {
+      return fail(ErrorKind::invalid, fmt::format("{} is damaged: expected fd:parent:signal:token",
+                                                  detail::proc_variable));
+    }
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()) + 1);
+  }
+  result.token = rest;
+  ::unsetenv(detail::proc_variable);
+  return result;
+}
+
+/// From here on the kernel ends this process when its parent dies; the parent may have died just
+/// before.
+Result<void> follow_parent(std::int64_t parent, std::int64_t death_signal) {
+  if (death_signal != 0 && ::prctl(PR_SET_PDEATHSIG, death_signal) < 0)
+    return fail_errno("prctl", errno);
+  if (::getppid() != parent)
+    return fail(ErrorKind::disconnected, fmt::format("the parent, process {}, is gone", parent));
+  return {};
+}
+
+Error other_build() {
+  return {ErrorKind::invalid,
+          "the owner was built from another version of this library: rebuild both programs"};
+}
+
+}  // namespace
+
+bool Proc::is_child() {
+  return std::getenv(detail::proc_variable) != nullptr;
+}
+
+Result<std::unique_ptr<Proc>> Proc::attach(AttachOptions options) {
+  const char* text = std::getenv(detail::proc_variable);
+  if (text != nullptr && detail::is_ticket(text)) return attach_by_ticket(options);
+  TESON_TRY(const Inheritance inherited, read_inheritance());
+  TESON_TRY_VOID(follow_parent(inherited.parent, inherited.death_signal));
+  Fd socket(inherited.fd);
+  if (::fcntl(socket.get(), F_SETFD, FD_CLOEXEC) < 0)
+    return fail_errno("the socket inherited from the parent", errno);
+
+  auto loop = std::make_unique<net::Loop>();
+  const std::string hello = net::encode(detail::Hello{detail::wire_hash()});
+  const auto bytes = std::as_bytes(std::span(hello));
+  net::ChannelOptions channel_options;
+  channel_options.handshake = {.job_id = "proc",
+                               .purpose = "actor",
+                               .secret = inherited.token,
+                               .body = {bytes.begin(), bytes.end()}};
+  TESON_TRY(std::shared_ptr<net::Channel> channel,
+            net::Channel::open(*loop, std::move(socket), net::HandshakeRole::initiator,
+                               std::move(channel_options),
+                               std::chrono::steady_clock::now() + options.handshake_deadline));
+  auto welcome = net::decode<detail::Welcome>(channel->peer_body());
+  if (!welcome || welcome->wire != detail::wire_hash()) {
+    return fail(other_build());
+  }
+  return make(*welcome, std::move(loop), std::move(channel), options);
+}
+
+Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const AttachOptions& options) {
+  auto ticket = detail::read_ticket(std::getenv(detail::proc_variable));
+  ::unsetenv(detail::proc_variable);
+  if (!ticket) return fail(std::move(ticket).error().in(detail::proc_variable));
+  if (ticket->welcome.wire != detail::wire_hash()) return fail(other_build());
+  if (ticket->parent != 0) TESON_TRY_VOID(follow_parent(ticket->parent, ticket->death_signal));
+  TESON_TRY(const auto address, net::Address::parse(ticket->address));
+  const std::string hello = net::encode(detail::LinkHello{.wire = detail::wire_hash(),
+                                                          .role = detail::LinkRole::proc,
+                                                          .proc = ticket->welcome.proc,
+                                                          .pid = ::getpid(),
+                                                          .host = host_name(),
+                                                          .token = ticket->token});
+  const auto bytes = std::as_bytes(std::span(hello));
+  net::ChannelOptions channel_options;
+  channel_options.handshake = {.job_id = detail::link_job,
+                               .purpose = detail::link_purpose,
+                               .secret = ticket->secret,
+                               .body = {bytes.begin(), bytes.end()}};
+  auto loop = std::make_unique<net::Loop>();
+  TESON_TRY(std::shared_ptr<net::Channel> channel,
+            net::Channel::connect(*loop, address, std::move(channel_options),
+                                  std::chrono::steady_clock::now() + options.handshake_deadline));
+  const auto owner = net::decode<detail::Hello>(channel->peer_body());
+  if (!owner || owner->wire != detail::wire_hash()) return fail(other_build());
+  auto proc = make(ticket->welcome, std::move(loop), std::move(channel), options);
+  return proc;
+}
+
+std::unique_ptr<Proc> Proc::make(const detail::Welcome& welcome, std::unique_ptr<net::Loop> loop,
+                                 std::shared_ptr<net::Channel> channel,
+                                 const AttachOptions& options) {
+  auto state = std::make_shared<State>(welcome.proc, welcome.rank, options);
+  ProcContext& context = state->context;
+  context.rank = static_cast<std::size_t>(welcome.rank);
+  context.shape = Shape(welcome.dimensions);
+  context.size = context.shape.ranks();
+  context.incarnation = welcome.incarnation;
+  context.mesh = welcome.mesh;
+  state->orphan_grace = Duration(static_cast<std::int64_t>(welcome.orphan_grace_ns));
+  if (channel->peer().family() == net::Address::Family::tcp)
+    state->heartbeat = Duration(static_cast<std::int64_t>(welcome.heartbeat_ns));
+  state->loop = loop.get();
+  state->own_loop = std::move(loop);
+  state->channel = std::move(channel);
+  return std::unique_ptr<Proc>(new Proc(std::move(state)));
+}
+
+std::unique_ptr<Proc> Proc::over(net::Loop& loop, std::unique_ptr<net::Channel> channel,
+                                 std::uint64_t self, AttachOptions options) {
+  auto state = std::make_shared<State>(self, 0, options);
+  state->context.mesh = "hosts";
+  state->ends_when_orphaned = false;
+  if (channel->peer().family() == net::Address::Family::tcp) state->heartbeat = default_heartbeat;
+  state->loop = &loop;
+  state->channel = std::move(channel);
+  return std::unique_ptr<Proc>(new Proc(std::move(state)));
+}
+
+}  // namespace teson::actor

@@ -1,0 +1,121 @@
+#pragma once
+
+// The insides of a Proc; not for use outside actor/.
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include "teson/actor/node.h"
+#include "teson/actor/proc.h"
+#include "teson/actor/wire.h"
+#include "teson/base/clock.h"
+#include "teson/base/log.h"
+#include "teson/net/channel.h"
+#include "teson/net/loop.h"
+
+namespace teson::actor {
+
+struct Proc::State {
+  static constexpr std::uint64_t parent_proc = 0;
+  /// What may arrive between attach and start.
+  static constexpr std::size_t held_messages_max = 16384;
+  /// Where the numbers of actors begin that a child starts itself: far from those its parent counts.
+  static constexpr std::uint64_t first_own_actor = std::uint64_t{1} << 63;
+  /// Beats of the owner that may be missed.
+  static constexpr int silent_beats_max = 5;
+
+  State(std::uint64_t self, std::size_t rank, const AttachOptions& attach_options)
+      : options(attach_options),
+        node(self, rank, first_own_actor, attach_options.mailbox,
+             {.actor_failed = [this](const ActorFailure& failure) { climb(failure); },
+              .stop_asked = [this] { stop(StopReason::asked); }}) {}
+
+  void on_message(net::Message message) {
+    heard = true;
+    if (message.kind == static_cast<std::uint16_t>(detail::Kind::ping)) {
+      (void)channel->send(static_cast<std::uint16_t>(detail::Kind::pong), std::string());
+      return;
+    }
+    if (started) return node.receive(parent_proc, std::move(message));
+    if (held.size() < held_messages_max) return held.push_back(std::move(message));
+    log_error("actor", "more than {} messages came from the parent before Proc::start: giving up",
+              held_messages_max);
+    channel->close();
+  }
+
+  /// What an actor dies of that this process hosts is for its owner to deal with.
+  void climb(const ActorFailure& failure) {
+    const detail::ActorFailed failed{failure.actor, failure.name, failure.error};
+    (void)node.send_control(parent_proc, detail::Kind::actor_failed, net::encode(failed));
+  }
+
+  void start() {
+    started = true;
+    for (auto& message : held)
+      node.receive(parent_proc, std::move(message));
+    held.clear();
+  }
+
+  /// Where the connection may break without an end: the owner is gone if it is silent.
+  void watch_owner() {
+    if (heartbeat <= Duration::zero()) return;
+    silent_beats = std::exchange(heard, false) ? 0 : silent_beats + 1;
+    if (silent_beats >= silent_beats_max) {
+      log_error("actor", "the owner has been silent for {:.1f} s: it counts as gone",
+                silent_beats * to_seconds(heartbeat));
+      return channel->close();
+    }
+    owner_watch = loop->after(heartbeat, [this] { watch_owner(); });
+  }
+
+  void on_closed(const Error& error) {
+    owner_watch.cancel();
+    node.pending().fail_proc(parent_proc, error.in("the parent process"));
+    // What user threads do may never end: this process does. The I/O thread is not theirs.
+    if (ends_when_orphaned) hard_end = loop->after(orphan_grace, [] { ::_exit(orphan_exit_code); });
+    stop(StopReason::parent_gone);
+  }
+
+  void stop(StopReason why) {
+    std::function<void(StopReason)> tell;
+    {
+      std::lock_guard lock(mutex);
+      // Asked first, then orphaned, is still told once.
+      if (!reason) tell = told;
+      reason = why;
+    }
+    changed.notify_all();
+    if (tell) tell(why);
+  }
+
+  const AttachOptions options;
+  ProcContext context;
+  Duration orphan_grace{};
+  Duration heartbeat{};  ///< of an owner across the network; 0: its socket ends with it
+  bool ends_when_orphaned = true;
+  net::Loop* loop = nullptr;
+  std::shared_ptr<net::Channel> channel;
+  detail::Node node;
+  net::Timer hard_end;
+  net::Timer owner_watch;
+  int silent_beats = 0;            ///< loop's thread
+  bool heard = false;              ///< loop's thread; a message since the last beat
+  bool started = false;            ///< loop's thread
+  std::vector<net::Message> held;  ///< loop's thread; what came before start
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<StopReason> reason;
+  std::function<void(StopReason)> told;
+  std::unique_ptr<net::Loop> own_loop;  ///< none: another's
+};
+
+}  // namespace teson::actor

@@ -23,6 +23,7 @@ void add_lighthouse(CLI::App& app, int& status);
 void add_generate(CLI::App& app, int& status);
 void add_prepare(CLI::App& app, int& status);
 void add_config(CLI::App& app, int& status);
+void add_host(CLI::App& app, int& status);
 
 /// Prints "teson: …" to standard error and gives the exit status that belongs to the kind:
 /// `invalid` is the user's mistake.

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   apps::add_prepare(app, status);
   apps::add_config(app, status);
   apps::add_lighthouse(app, status);
+  apps::add_host(app, status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -249,11 +249,12 @@ TEST_F(HostTest, a_stopped_process_is_missed_within_three_heartbeats) {
   ASSERT_TRUE(workers.at(0).call_one<&Worker::nap>(1000).wait());
   const auto stopped = std::chrono::steady_clock::now();
   ASSERT_TRUE(mesh.kill(1, SIGSTOP));
-  const auto pending = workers.at(1).call_one<&Worker::add>(1).wait();
+  const auto pending = workers.at(1).call_one<&Worker::nap>(30'000).wait();
   const auto exit = exits.wait(1)[0];
   EXPECT_LT(exit.instant - stopped, 3 * 200ms + 200ms);
   EXPECT_EQ(exit.rank, 1U);
   EXPECT_TRUE(contains(exit.cause, "no sign of life")) << exit.cause;
+  ASSERT_FALSE(pending);
   EXPECT_EQ(pending.error().kind, ErrorKind::disconnected);
 }
 

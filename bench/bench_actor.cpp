@@ -1,7 +1,7 @@
 // What a message between actors costs, next to what the machine does without them; how quickly
 // processes start, end, and are missed. This program is also its own children.
 //   bench_actor [--json] [--quick]
-// Processes of one machine talk over Unix sockets only, so there is no figure for TCP.
+// Processes of one machine talk over Unix sockets; over TCP only where a host agent has started them.
 
 #include <chrono>
 #include <condition_variable>
@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "bench/figures.h"
+#include "teson/actor/host_agent.h"
 #include "teson/actor/proc.h"
 #include "teson/actor/system.h"
 #include "teson/base/clock.h"
@@ -66,6 +67,11 @@ void report(const std::string& name, double value, const char* unit) {
 template <typename R>
 void must(const Result<R>& result) {
   if (!result) give_up(result.error().describe());
+}
+template <typename R>
+R must_be(Result<R> result) {
+  must(result);
+  return std::move(*result);
 }
 
 Instant now() {
@@ -177,6 +183,25 @@ void bench_calls() {
   const auto threaded =
       times_us(rounds, [&] { must(workers.call_one<&Worker::nothing>().wait()); });
   report("call.same_host.unix.own_thread.p50_us", quantile_of(threaded, 0.5), "us");
+}
+
+/// To a process that a host agent, here within this one, has started.
+void bench_tcp() {
+  System system;
+  const auto at = system.listen(
+      {.address = must_be(net::Address::parse("tcp:127.0.0.1:0")), .secret = "bench"});
+  must(at);
+  const auto agent = HostServer::start({.address = *at, .secret = "bench"});
+  must(agent);
+  const auto hosts = system.wait_hosts(1, now() + start_deadline);
+  must(hosts);
+  auto mesh = hosts->spawn_procs({{"proc", 1}}, {.name = "bench"});
+  must(mesh);
+  const auto other = mesh->spawn<Target>("target");
+  const auto times =
+      times_us(quick ? 5000 : 50000, [&] { must(other.call_one<&Target::nothing>().wait()); });
+  report("call.same_host.tcp.p50_us", quantile_of(times, 0.5), "us");
+  report("call.same_host.tcp.p99_us", quantile_of(times, 0.99), "us");
 }
 
 double resident_mb() {
@@ -303,6 +328,7 @@ int main(int argc, char** argv) {
   quick = bench::has_flag(argc, argv, "--quick");
   bench_floor();
   bench_calls();
+  bench_tcp();
   bench_casts();
   bench_call_all(8);
   bench_call_all(16);

@@ -3,7 +3,7 @@ PRESET ?= release
 JOBS ?= $(shell nproc)
 BUILD = build/$(PRESET)
 CONFIGURE = $(if $(TESON_TORCH_DIR),-DTESON_TORCH_DIR=$(TESON_TORCH_DIR)) $(CMAKE_ARGS)
-.PHONY: help setup build train test check format bench bench-actors soak fuzz clean
+.PHONY: help setup configure build programs train test check format bench bench-actors soak fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## lists these targets
@@ -12,13 +12,18 @@ help: ## lists these targets
 setup: ## installs what is missing: Debian packages, the torch wheel under build/venv
 	@tools/setup
 
-build: setup ## builds everything into build/release
+configure: setup
 	@cmake --preset $(PRESET) $(CONFIGURE) >build/configure.log || { cat build/configure.log; exit 1; }
+
+build: configure ## builds everything into build/release, tests and benchmarks too
 	@cmake --build $(BUILD) -j $(JOBS)
 
-train: build ## trains a small model on English text, kills one of its own workers, goes on
+programs: configure ## builds teson and teson-worker alone
+	@cmake --build $(BUILD) -j $(JOBS) --target teson teson-worker
+
+train: programs ## trains a small model on English text, kills one of its own workers, goes on; ARGS="…" for teson train
 	@tools/corpus build/corpus
-	@$(BUILD)/bin/teson train configs/first_light.toml --inject kill:replica=1,step=150
+	@$(BUILD)/bin/teson train configs/first_light.toml --inject kill:replica=1,step=150 $(ARGS)
 
 test: build ## builds and runs every quick test
 	@ctest --test-dir $(BUILD) -LE soak -j $(JOBS) --output-on-failure --no-tests=error

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -21,6 +22,12 @@ Result<job::Config> load_job(const std::string& file, const std::vector<std::str
   auto config = job::load_config(file, overrides);
   if (!config) return fail(ErrorKind::invalid, config.error().message);
   return config;
+}
+
+void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
+  command.add_option("--set", overrides, "key=value, over the file; repeatable")
+      ->take_all()
+      ->allow_extra_args(false);
 }
 
 std::filesystem::path program_folder() {

@@ -17,6 +17,10 @@ namespace teson::apps {
 /// How the program ends. Documented in README and --help.
 enum ExitStatus { kDone = 0, kFailed = 1, kUserError = 2, kInterrupted = 130 };
 
+/// In the environment of `lighthouse` and `train`: the secret of a run, 64 hexadecimal digits. Not
+/// on the command line, where every user of the machine could read it.
+inline constexpr const char* kSecretVariable = "TESON_JOB_SECRET";
+
 /// Each adds one subcommand; running it sets `status` to an ExitStatus.
 void add_train(CLI::App& app, int& status);
 void add_lighthouse(CLI::App& app, int& status);
@@ -35,6 +39,9 @@ void tell(std::string_view text);
 /// The configuration of a command line. Whatever is wrong with it, a file that is not there
 /// included, is `invalid`: the user's to mend.
 Result<job::Config> load_job(const std::string& file, const std::vector<std::string>& overrides);
+
+/// The option --set of a subcommand: one key=value each time, repeatable.
+void add_overrides(CLI::App& command, std::vector<std::string>& overrides);
 
 /// The folder of the running program, where teson and teson-worker lie side by side.
 std::filesystem::path program_folder();

@@ -14,7 +14,6 @@ namespace {
 struct Arguments {
   bool explain = false;
   bool markdown = false;
-  std::string key;
   std::string file;
   std::vector<std::string> overrides;
 };
@@ -25,7 +24,7 @@ int run(const Arguments& arguments) {
     return kDone;
   }
   if (arguments.explain) {
-    const auto text = job::explain_config(arguments.key.empty() ? arguments.file : arguments.key);
+    const auto text = job::explain_config(arguments.file);
     if (!text) return report(text.error());
     fmt::print("{}", *text);
     return kDone;
@@ -42,14 +41,17 @@ void add_config(CLI::App& app, int& status) {
   auto arguments = std::make_shared<Arguments>();
   auto* command = app.add_subcommand(
       "config", "Check a configuration and print it in full, or explain every key");
-  command->add_option("file", arguments->file,
-                      "A TOML file; without one, the defaults. With --explain: a key or table");
-  command->add_option("--set", arguments->overrides, "key=value, over the file; repeatable")
-      ->take_all();
-  command->add_flag("--explain", arguments->explain,
-                    "Print every key with its type, limits, default and meaning");
-  command->add_option("--key", arguments->key, "With --explain: only this key or table");
-  command->add_flag("--markdown", arguments->markdown, "Print the page docs/configuration.md");
+  auto* file =
+      command->add_option("file", arguments->file,
+                          "A TOML file; without one, the defaults. With --explain: a key or table");
+  add_overrides(*command, arguments->overrides);
+  auto* explain = command->add_flag(
+      "--explain", arguments->explain,
+      "Print every key, or the one named: default, meaning, limits, and what a resume may change");
+  auto* markdown = command->add_flag("--markdown", arguments->markdown,
+                                     "Print the page docs/configuration.md; takes nothing else");
+  explain->excludes("--set");
+  markdown->excludes(explain)->excludes("--set")->excludes(file);
   command->callback([arguments, &status] { status = run(*arguments); });
 }
 

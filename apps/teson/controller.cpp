@@ -45,11 +45,7 @@ class Controller::Observer final : public job::RunObserver {
     post([report](Controller& controller) { controller.journal_.checkpoint(report); });
   }
   void entered(const job::EnteredReport& report) override {
-    post([report](Controller& controller) {
-      auto& worker = controller.workers_[static_cast<std::size_t>(report.replica)];
-      worker.entered = true;
-      worker.at_start.reset();
-    });
+    post([report](Controller& controller) { controller.on_entered(report); });
   }
   void finished(const job::FinishReport& report) override {
     post([report](Controller& controller) {
@@ -132,20 +128,34 @@ Result<void> Controller::start() {
   if (config_.cluster.fault_tolerance) {
     lighthouse_address_ = config_.cluster.lighthouse;
     if (lighthouse_address_.empty()) TESON_TRY_VOID(start_lighthouse());
-    quorum::AgentOptions agent;
-    TESON_TRY(agent.lighthouse, net::Address::parse(lighthouse_address_));
-    agent.job = config_.run.name;
-    agent.secret = folder_.secret();
-    agent.name = "controller";
-    agent.on_event = [this](const quorum::Event& event) {
-      queue_.post([this, event] { on_quorum_event(event); });
-    };
-    agent.on_record = [this](const quorum::RecordNews& news) {
-      queue_.post([this, news] { on_record(news); });
-    };
-    agent_ = quorum::Agent::start(system_->loop(), std::move(agent));
+    TESON_TRY_VOID(start_agent());
   }
   return start_workers();
+}
+
+Result<void> Controller::start_agent() {
+  quorum::AgentOptions agent;
+  TESON_TRY(agent.lighthouse, net::Address::parse(lighthouse_address_));
+  agent.job = config_.run.name;
+  agent.secret = folder_.secret();
+  agent.name = "controller";
+  agent.on_event = [this](const quorum::Event& event) {
+    queue_.post([this, event] { on_quorum_event(event); });
+  };
+  agent.on_record = [this](const quorum::RecordNews& news) {
+    queue_.post([this, news] { on_record(news); });
+  };
+  agent.on_link = [this](bool up) {
+    if (up) queue_.post([this] { on_lighthouse_reached(); });
+  };
+  agent.on_unreachable = [this](const Error& error) {
+    queue_.post([this, error] { on_lighthouse_unreachable(error); });
+  };
+  agent.on_refused = [this](const quorum::Refused& refused) {
+    queue_.post([this, refused] { on_lighthouse_refused(refused); });
+  };
+  agent_ = quorum::Agent::start(system_->loop(), std::move(agent));
+  return {};
 }
 
 Result<void> Controller::start_lighthouse() {
@@ -164,7 +174,7 @@ Result<void> Controller::start_lighthouse() {
         "--heartbeat-ms", fmt::format("{}", config_.cluster.heartbeat_ms)};
   };
   options.environment = [this](const actor::ProcPlace&) {
-    return std::map<std::string, std::string>{{"TESON_JOB_SECRET", folder_.secret()}};
+    return std::map<std::string, std::string>{{kSecretVariable, folder_.secret()}};
   };
   options.log_file = [this](const actor::ProcPlace&) { return folder_.paths().lighthouse_log(); };
   TESON_TRY(lighthouse_,
@@ -249,6 +259,7 @@ Instant Controller::next_deadline() const {
     if (worker.restart_at) deadline = std::min(deadline, *worker.restart_at);
     if (worker.kill_at) deadline = std::min(deadline, *worker.kill_at);
   }
+  if (const auto next = journal_.next_tick()) deadline = std::min(deadline, *next);
   if (lighthouse_restart_at_) deadline = std::min(deadline, *lighthouse_restart_at_);
   if (kill_deadline_) deadline = std::min(deadline, *kill_deadline_);
   if (first_commit_) {

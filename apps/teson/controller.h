@@ -18,6 +18,7 @@
 #include "teson/job/config.h"
 #include "teson/job/control.h"
 #include "teson/job/inject.h"
+#include "teson/job/retry_notice.h"
 #include "teson/job/run_folder.h"
 #include "teson/quorum/agent.h"
 
@@ -55,9 +56,9 @@ class Controller {
   class Observer;
   struct Worker {
     std::uint64_t instance = 0;
-    bool entered = false;   ///< in an epoch, in its present life
-    bool expelled = false;  ///< the lighthouse has put it out
-    bool killed = false;    ///< by us, for that; otherwise its own exit tells the cause
+    std::int64_t entered_epoch = 0;  ///< the first one of its present life; 0: none yet
+    bool expelled = false;           ///< the lighthouse has put it out
+    bool killed = false;             ///< by us, for that; otherwise its own exit tells the cause
     std::optional<Instant> kill_at;
     std::string last_words;
     bool hopeless = false;  ///< it said itself that starting it again would not help
@@ -67,6 +68,7 @@ class Controller {
 
   Result<void> start();
   Result<void> start_lighthouse();
+  Result<void> start_agent();
   Result<void> start_workers();
   void give_order(int replica);
   void on_lighthouse_exit(const actor::ProcExit& exit);
@@ -74,6 +76,10 @@ class Controller {
   void on_actor_failure(const actor::ActorFailure& failure);
   void on_quorum_event(const quorum::Event& event);
   void on_record(const quorum::RecordNews& news);
+  void on_entered(const job::EnteredReport& report);
+  void on_lighthouse_unreachable(const Error& error);
+  void on_lighthouse_reached();
+  void on_lighthouse_refused(const quorum::Refused& refused);
   void restart_due_workers();
   void kill_expelled_workers();
   void kill_all_workers();
@@ -93,9 +99,11 @@ class Controller {
   const Clock& clock_;
 
   std::string lighthouse_address_;
+  job::RetryNotice lighthouse_notice_;
   std::vector<Worker> workers_;
   std::map<std::size_t, std::int64_t> random_faults_done_;  ///< by index in the plan
   std::optional<Instant> first_commit_;
+  std::int64_t resumed_epoch_ = 0;        ///< the last one that began from a checkpoint
   std::optional<Instant> kill_deadline_;  ///< of a stop that has a grace time
   bool stop_requested_ = false;
   bool ending_ = false;

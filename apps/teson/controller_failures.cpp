@@ -77,7 +77,7 @@ void Controller::on_worker_exit(const actor::ProcExit& exit) {
     return;
   }
   std::optional<Duration> delay;
-  if (worker.entered) {
+  if (worker.entered_epoch != 0) {
     delay = budget_.next(exit.rank);
     if (!delay)
       return give_up(
@@ -160,9 +160,12 @@ void Controller::on_quorum_event(const quorum::Event& event) {
       // A broken link is most often the first sign of a death, whose cause the exit is about to
       // tell.
       const bool dying = event.cause == quorum::Cause::link_lost;
-      journal_.died(event.id.replica,
-                    dying ? "its connection ended" : std::string(to_string(event.cause)),
-                    instant_of(event.at_ns));
+      if (dying) {
+        journal_.lost(event.id.replica, instant_of(event.at_ns));
+      } else {
+        journal_.died(event.id.replica, std::string(to_string(event.cause)),
+                      instant_of(event.at_ns));
+      }
       worker->kill_at =
           clock_.now() +
           (dying ? 2 * std::chrono::milliseconds(config_.cluster.heartbeat_ms) : Duration::zero());
@@ -177,10 +180,18 @@ void Controller::on_quorum_event(const quorum::Event& event) {
       break;
     }
     case quorum::EventKind::refused:
-      if (find(event.id.instance) != workers_.end()) journal_.warning(event.text);
+      if (find(event.id.instance) != workers_.end()) journal_.refused(event.text);
       break;
+    case quorum::EventKind::waiting_proof: {
+      // Of processes that are not its living children the controller has the proof, and has given
+      // it: so it is at every resume.
+      const bool is_waiting = std::any_of(
+          event.members.begin(), event.members.end(),
+          [&](const quorum::MemberId& id) { return find(id.instance) != workers_.end(); });
+      if (is_waiting) journal_.warning("lighthouse: " + event.text);
+      break;
+    }
     case quorum::EventKind::trouble:
-    case quorum::EventKind::waiting_proof:
       journal_.warning(event.text.empty() ? std::string(to_string(event.kind))
                                           : "lighthouse: " + event.text);
       break;
@@ -204,13 +215,55 @@ void Controller::on_record(const quorum::RecordNews& news) {
   }
 }
 
+void Controller::on_entered(const job::EnteredReport& report) {
+  auto& worker = workers_[static_cast<std::size_t>(report.replica)];
+  worker.at_start.reset();
+  if (worker.entered_epoch != 0) return;
+  worker.entered_epoch = report.epoch;
+  if (report.checkpoint.empty() || report.epoch == resumed_epoch_) return;
+  // Somebody who was there before has the newer state: then this one only comes back.
+  const bool is_first = std::all_of(workers_.begin(), workers_.end(), [&](const Worker& other) {
+    return other.entered_epoch == 0 || other.entered_epoch == report.epoch;
+  });
+  if (!is_first) return;
+  resumed_epoch_ = report.epoch;
+  journal_.resumed(report.checkpoint_step, report.checkpoint);
+}
+
+void Controller::on_lighthouse_unreachable(const Error& error) {
+  if (ending_ || !lighthouse_notice_.failed(error.message, clock_.now())) return;
+  journal_.warning(fmt::format("cannot reach the lighthouse at {}; trying again", error.message));
+}
+
+void Controller::on_lighthouse_reached() {
+  if (!lighthouse_notice_.worked() || ending_) return;
+  journal_.warning(fmt::format("reached the lighthouse at {}", lighthouse_address_));
+}
+
+void Controller::on_lighthouse_refused(const quorum::Refused& refused) {
+  if (ending_ || end_) return;
+  journal_.refused(refused.message);
+  end({RunEnd::Status::failed,
+       "the lighthouse refuses this run: " + refused.message,
+       !first_commit_,
+       {}});
+}
+
 void Controller::on_signal(int signal) {
   if (signal == SIGUSR1) {
+    journal_.checkpoint_wanted();
     if (control_) (void)control_->cast<&job::WorkerControl::checkpoint_now>();
     return;
   }
   if (stop_requested_ && signal == SIGINT) {
     end({RunEnd::Status::stopped, "interrupted twice; the newest checkpoint is older", false, {}});
+    return kill_all_workers();
+  }
+  const bool has_begun = std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+    return worker.entered_epoch != 0;
+  });
+  if (!has_begun) {
+    end({RunEnd::Status::stopped, "interrupted while no step was running", false, {}});
     return kill_all_workers();
   }
   if (!stop_requested_) {
@@ -239,7 +292,7 @@ void Controller::inject_due_faults() {
     if (now < *first_commit_ + random.time_of(done)) continue;
     std::vector<std::size_t> candidates;
     for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-      if (workers_[rank].entered && !workers_[rank].expelled && !mesh_->exit_of(rank))
+      if (workers_[rank].entered_epoch != 0 && !workers_[rank].expelled && !mesh_->exit_of(rank))
         candidates.push_back(rank);
     }
     // Never the last one that has the state: that would be another experiment.

@@ -59,7 +59,13 @@ void add_generate(CLI::App& app, int& status) {
   command
       ->add_option("--top-p", arguments->top_p,
                    "Draw from the likeliest tokens that hold this probability")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            double value = 0;
+            const bool fits = CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1;
+            return fits ? std::string() : fmt::format("expected above 0 to 1, found {}", text);
+          },
+          "above 0 to 1"))
       ->capture_default_str();
   command->add_option("--top-k", arguments->top_k, "Draw from so many likeliest tokens; 0: all")
       ->check(CLI::Range(0, 1000000))

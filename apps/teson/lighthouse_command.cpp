@@ -24,6 +24,9 @@
 namespace teson::apps {
 namespace {
 
+const CLI::Range kCount(1, 100'000);
+const CLI::Range kMilliseconds(0, 86'400'000);
+
 struct Arguments {
   torchft::Options torchft;
   std::string quorum_id_file;
@@ -39,8 +42,7 @@ Result<std::unique_ptr<quorum::LighthouseServer>> serve_job(net::Loop& loop,
   quorum::LighthouseOptions options;
   TESON_TRY(options.address, net::Address::parse(arguments.job_bind));
   options.job = arguments.job;
-  // Not on the command line, where every user of the machine could read it.
-  if (const char* secret = std::getenv("TESON_JOB_SECRET")) options.secret = secret;
+  if (const char* secret = std::getenv(kSecretVariable)) options.secret = secret;
   options.heartbeat = std::chrono::milliseconds(arguments.heartbeat_ms);
   options.replicas_expected = arguments.replicas;
   options.replicas_min = static_cast<std::int32_t>(arguments.torchft.min_replicas);
@@ -157,31 +159,34 @@ void add_lighthouse(CLI::App& app, int& status) {
                       "host:port for torchft clients; no authentication, as torchft has none");
   command
       ->add_option("--min-replicas", torchft.min_replicas, "The least replicas that make a quorum")
-      ->check(CLI::PositiveNumber)
+      ->check(kCount)
       ->capture_default_str();
   command
       ->add_option("--join-timeout-ms", torchft.join_timeout_ms,
                    "How long a majority waits for members that only send heartbeats")
+      ->check(kMilliseconds)
       ->capture_default_str();
   command
       ->add_option("--quorum-tick-ms", torchft.quorum_tick_ms,
                    "How often a pending quorum is looked at again")
+      ->check(kMilliseconds)
       ->capture_default_str();
   command
       ->add_option("--heartbeat-timeout-ms", torchft.heartbeat_timeout_ms,
                    "Silence after which a member does not count")
+      ->check(kMilliseconds)
       ->capture_default_str();
   command->add_option("--quorum-id-file", arguments->quorum_id_file,
                       "Keeps the newest quorum id for torchft clients, so that ids go on rising "
                       "when the lighthouse is started again with the same file");
   command->add_option("--job-bind", arguments->job_bind,
-                      "unix:PATH or tcp:HOST:PORT for teson's workers; the secret comes from "
-                      "TESON_JOB_SECRET, which all but "
-                      "loopback and Unix sockets need");
+                      "unix:PATH or tcp:HOST:PORT for teson's workers; the environment's "
+                      "TESON_JOB_SECRET is the run's secret, which all but loopback and Unix "
+                      "sockets need");
   command->add_option("--job", arguments->job, "The job's name; workers of another are refused")
       ->capture_default_str();
   command->add_option("--replicas", arguments->replicas, "Replica groups of the job")
-      ->check(CLI::PositiveNumber)
+      ->check(kCount)
       ->capture_default_str();
   command->add_option("--record", arguments->record, "The durable record of epochs")
       ->capture_default_str();

@@ -1,14 +1,41 @@
+#include <algorithm>
 #include <csignal>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "apps/teson/commands.h"
 #include "teson/base/log.h"
+#include "teson/base/output.h"
+#include "teson/job/nearest.h"
+#include "teson/job/text_width.h"
 
-int main(int argc, char** argv) {
-  using namespace teson;
+namespace {
+
+using namespace teson;
+
+// CLI11 only says that a word was not expected.
+bool is_unknown_command(const CLI::App& app, int argc, char** argv) {
+  std::string word;
+  for (int i = 1; i < argc && word.empty(); ++i) {
+    if (argv[i][0] != '-') word = argv[i];
+  }
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({}))
+    names.push_back(command->get_name());
+  if (word.empty() || std::find(names.begin(), names.end(), word) != names.end()) return false;
+  const std::string near = job::nearest(word, names);
+  apps::report({ErrorKind::invalid,
+                fmt::format("there is no command '{}'; {}", job::printable(word),
+                            near.empty() ? fmt::format("expected one of {}", fmt::join(names, ", "))
+                                         : "the nearest is " + near)});
+  return true;
+}
+
+int run(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGCHLD, SIG_DFL);  // whoever started us may have ignored it
   CLI::App app{
@@ -31,6 +58,7 @@ int main(int argc, char** argv) {
   apps::add_config(app, status);
   apps::add_lighthouse(app, status);
   apps::add_host(app, status);
+  if (is_unknown_command(app, argc, argv)) return apps::kUserError;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -40,4 +68,13 @@ int main(int argc, char** argv) {
     return apps::report({ErrorKind::failed, error.what()});
   }
   return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int status = run(argc, argv);
+  const auto written = finish_output();
+  if (written || status != apps::kDone) return status;
+  return apps::report(written.error());
 }

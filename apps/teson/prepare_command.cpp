@@ -33,8 +33,7 @@ void add_prepare(CLI::App& app, int& status) {
   auto* command = app.add_subcommand(
       "prepare", "Make tokenizer and token shards of a configuration's corpus; train does it too");
   command->add_option("file", arguments->file, "A TOML file")->required();
-  command->add_option("--set", arguments->overrides, "key=value, over the file; repeatable")
-      ->take_all();
+  add_overrides(*command, arguments->overrides);
   command->callback([arguments, &status] { status = run(*arguments); });
 }
 

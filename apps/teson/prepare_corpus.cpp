@@ -10,6 +10,7 @@
 #include "teson/data/prepare.h"
 #include "teson/data/sampler.h"
 #include "teson/job/live_line.h"
+#include "teson/job/run_folder.h"
 
 namespace teson::apps {
 namespace {
@@ -20,6 +21,7 @@ class StageLine {
   void show(const data::PrepareProgress& progress) {
     if (progress.stage == data::PrepareStage::reused ||
         progress.stage == data::PrepareStage::done) {
+      reused_ = progress.stage == data::PrepareStage::reused;
       if (terminal_ && shown_) tell("\r\x1b[K");
       return;
     }
@@ -35,11 +37,25 @@ class StageLine {
     }
   }
 
+  /// Whether the corpus was found prepared.
+  bool reused() const { return reused_; }
+
  private:
   bool terminal_ = job::LiveLine::is_terminal(STDERR_FILENO);
   bool shown_ = false;
+  bool reused_ = false;
   data::PrepareStage stage_{};
 };
+
+// A line about the files of corpus folders that were passed over; empty for none.
+std::string skipped_files(const data::CorpusOptions& corpus) {
+  data::SkippedFiles skipped;
+  const auto sources = data::list_sources(corpus, &skipped);
+  if (!sources || skipped.count == 0) return {};
+  return fmt::format("corpus: {} file{} taken, {} skipped that {} no text by name, such as '{}'\n",
+                     sources->size(), sources->size() == 1 ? "" : "s", skipped.count,
+                     skipped.count == 1 ? "is" : "are", skipped.example);
+}
 
 // Too little text is better said here than by every worker.
 Result<void> check_size(const job::Config& config, const data::PreparedCorpus& prepared) {
@@ -69,6 +85,9 @@ Result<std::string> prepare_corpus(const job::Config& config, const std::filesys
   options.folder = folder;
   options.validation_fraction = config.data.validation_fraction;
   options.vocabulary_size = static_cast<std::uint32_t>(config.data.vocabulary);
+  // A folder that was named may be shared; one below a run that has begun holds its tokenizer.
+  options.replace =
+      config.data.prepared.empty() && !job::has_begun(job::RunPaths{job::run_dir(config)});
   StageLine line;
   TESON_TRY(
       const auto prepared,
@@ -76,12 +95,22 @@ Result<std::string> prepare_corpus(const job::Config& config, const std::filesys
           options, [&](const data::PrepareProgress& progress) { line.show(progress); }, stop));
   TESON_TRY_VOID(check_size(config, prepared));
   const auto& manifest = prepared.manifest();
-  return fmt::format(
-      "corpus: {} documents, {} training tokens, {} validation tokens, vocabulary {}\n"
-      "        entropy of the training tokens' frequencies: {:.4f} nats a token\n",
-      manifest.counts.documents, job::format_count(static_cast<double>(manifest.train.tokens)),
-      job::format_count(static_cast<double>(manifest.validation.tokens)), manifest.vocabulary,
-      manifest.train_entropy);
+  std::string notes;
+  if (!line.reused()) notes += skipped_files(options.corpus);
+  if (manifest.vocabulary < options.vocabulary_size) {
+    notes += fmt::format(
+        "vocabulary: {} tokens, not the {} of data.vocabulary: the training text "
+        "has nothing left to merge\n",
+        manifest.vocabulary, options.vocabulary_size);
+  }
+  return notes +
+         fmt::format(
+             "corpus: {} documents, {} training tokens, {} validation tokens, vocabulary {}\n"
+             "        entropy of the training tokens' frequencies: {:.4f} nats a token\n",
+             manifest.counts.documents,
+             job::format_count(static_cast<double>(manifest.train.tokens)),
+             job::format_count(static_cast<double>(manifest.validation.tokens)),
+             manifest.vocabulary, manifest.train_entropy);
 }
 
 }  // namespace teson::apps

@@ -12,6 +12,9 @@
 namespace teson::apps {
 namespace {
 
+// A process whose connection has ended is most often dead, and its exit says why: until then.
+constexpr Duration kCauseWait = std::chrono::milliseconds(50);
+
 job::LiveLine::Options live_options() {
   job::LiveLine::Options options;
   options.fd = STDERR_FILENO;
@@ -58,11 +61,12 @@ void RunJournal::write(const job::EventRecord& record) {
   note_outcome(events_->write(record));
 }
 
-job::EventRecord RunJournal::event(job::EventKind kind) const {
+job::EventRecord RunJournal::event(job::EventKind kind, std::optional<Instant> at) const {
+  const Instant now = clock_.now();
   job::EventRecord record;
   record.kind = kind;
-  record.wall_ns = clock_.wall_ns();
-  record.at = clock_.now();
+  record.at = at.value_or(now);
+  record.wall_ns = clock_.wall_ns() - (now - record.at).count();
   return record;
 }
 
@@ -72,47 +76,84 @@ void RunJournal::started(const std::string& how) {
   write(record);
 }
 
+void RunJournal::resumed(std::int64_t step, const std::string& checkpoint) {
+  auto record = event(job::EventKind::resumed);
+  record.step = step;
+  record.cause = checkpoint;
+  write(record);
+  live_.message(fmt::format("resumed from step {} ({})", step, checkpoint));
+}
+
 void RunJournal::spawned(int replica, Instant at) {
+  // Fixed members have no epochs that would tell.
+  if (!config_.cluster.fault_tolerance) alive_.insert(replica);
   if (spawned_once_.insert(replica).second) return;
+  announce(replica);
   failures_.spawned(replica, at);
   coming_back_.insert(replica);
 }
 
 // A worker notes the instant of a planned fault in a file, since it cannot say anything afterwards.
-void RunJournal::note_injections(int replica) {
+void RunJournal::note_injections(std::int64_t step_max) {
   for (const auto& fault : faults_.faults) {
-    if (fault.replica != replica || injections_noted_.contains(fault.name())) continue;
+    if (fault.step > step_max || injections_noted_.contains(fault.name())) continue;
     const auto at = job::claimed_at(paths_.faults(), fault);
     if (!at) continue;
     injections_noted_.insert(fault.name());
-    injected(replica, fault.name(), *at);
+    // Nobody dies of a gradient.
+    if (fault.kind != job::FaultKind::nan) failures_.injected(fault.replica, *at);
+    note_injection(fault.replica, fault.name(), *at);
   }
 }
 
-void RunJournal::injected(int replica, const std::string& what, Instant at) {
-  failures_.injected(replica, at);
-  auto record = event(job::EventKind::injected);
-  record.at = at;
+void RunJournal::note_injection(int replica, const std::string& what, Instant at) {
+  auto record = event(job::EventKind::injected, at);
   record.replica = replica;
   record.cause = what;
   write(record);
 }
 
-void RunJournal::died(int replica, const std::string& cause, Instant at) {
-  note_injections(replica);
+void RunJournal::injected(int replica, const std::string& what, Instant at) {
+  failures_.injected(replica, at);
+  note_injection(replica, what, at);
+}
+
+// False if this death has been heard of.
+bool RunJournal::count_failure(int replica, const std::string& cause, Instant at) {
+  note_injections();
   const std::size_t before = failures_.rows().size();
   failures_.died(replica, cause, at);
   alive_.erase(replica);
   coming_back_.erase(replica);
-  if (failures_.rows().size() == before) return;
-  auto record = event(job::EventKind::failure);
-  record.at = at;
+  return failures_.rows().size() > before;
+}
+
+void RunJournal::lost(int replica, Instant at) {
+  if (count_failure(replica, "its connection ended", at))
+    unannounced_[replica] = clock_.now() + kCauseWait;
+}
+
+void RunJournal::died(int replica, const std::string& cause, Instant at) {
+  if (count_failure(replica, cause, at)) {
+    unannounced_[replica] = at;
+  } else if (unannounced_.contains(replica)) {
+    failures_.cause_known(replica, cause);
+  }
+  announce(replica);
+}
+
+void RunJournal::announce(int replica) {
+  if (unannounced_.erase(replica) == 0) return;
+  const auto& rows = failures_.rows();
+  const auto row = std::find_if(rows.rbegin(), rows.rend(),
+                                [&](const auto& each) { return each.replica == replica; });
+  auto record = event(job::EventKind::failure, row->detected);
   record.replica = replica;
-  record.step = step_;
-  record.cause = cause;
-  record.detect_ms = failures_.rows().back().detect_ms;
+  record.step = row->step;
+  record.cause = row->cause;
+  record.detect_ms = row->detect_ms;
   write(record);
-  live_.message(fmt::format("replica {} failed after step {}: {}", replica, step_, cause));
+  live_.message(fmt::format("replica {} failed after step {}: {}", replica, row->step, row->cause));
 }
 
 void RunJournal::fenced(std::uint64_t epoch, Instant at) {
@@ -123,8 +164,7 @@ void RunJournal::epoch_started(std::uint64_t epoch, const std::vector<int>& memb
                                std::int64_t base_step, Instant at) {
   failures_.started(epoch, members, at);
   alive_ = {members.begin(), members.end()};
-  auto record = event(job::EventKind::epoch);
-  record.at = at;
+  auto record = event(job::EventKind::epoch, at);
   record.epoch = epoch;
   record.step = base_step;
   record.cause = fmt::format("replicas {}", fmt::join(members, " "));
@@ -133,8 +173,7 @@ void RunJournal::epoch_started(std::uint64_t epoch, const std::vector<int>& memb
 
 void RunJournal::came_back(int replica, std::int64_t step, Instant at) {
   failures_.rejoined(replica, at);
-  auto record = event(job::EventKind::rejoin);
-  record.at = at;
+  auto record = event(job::EventKind::rejoin, at);
   record.replica = replica;
   record.step = step;
   write(record);
@@ -145,6 +184,7 @@ void RunJournal::committed(const job::StepReport& report) {
   const auto& step = report.step;
   const Instant at{Duration(report.committed_ns)};
   if (report.incarnation < incarnation_) return;  // of a history that was lost meanwhile
+  note_injections(step.step);
   failures_.committed(step.step, step.epoch, at);
   if (coming_back_.erase(report.replica) > 0) came_back(report.replica, step.step, at);
   if (first_step_ && report.incarnation > incarnation_) {
@@ -194,6 +234,10 @@ void RunJournal::checkpoint(const job::CheckpointReport& report) {
   write(record);
   if (!report.written)
     live_.message(fmt::format("teson: no checkpoint of step {}: {}", report.step, report.text));
+  if (wanted_after_ && report.written && report.step > *wanted_after_) {
+    wanted_after_.reset();
+    live_.message(fmt::format("checkpoint of step {}: {}", report.step, report.text));
+  }
   if (!report.trouble.empty())
     warning(fmt::format("old checkpoints were not removed: {}", report.trouble));
 }
@@ -203,6 +247,12 @@ void RunJournal::warning(std::string_view text) {
   record.cause = text;
   write(record);
   live_.message(fmt::format("teson: {}", text));
+}
+
+void RunJournal::refused(std::string_view text) {
+  auto record = event(job::EventKind::refused);
+  record.cause = text;
+  write(record);
 }
 
 job::Progress RunJournal::progress() const {
@@ -225,11 +275,39 @@ job::Progress RunJournal::progress() const {
 }
 
 void RunJournal::tick() {
+  const Instant now = clock_.now();
+  for (int replica = 0; replica < config_.cluster.replicas; ++replica) {
+    const auto waiting = unannounced_.find(replica);
+    if (waiting != unannounced_.end() && waiting->second <= now) announce(replica);
+  }
   if (first_step_) live_.update(progress());
 }
 
-Result<void> RunJournal::finish(job::Summary& summary) {
-  live_.finish();
+std::optional<Instant> RunJournal::next_tick() const {
+  std::optional<Instant> next;
+  for (const auto& [replica, at] : unannounced_)
+    next = next ? std::min(*next, at) : at;
+  return next;
+}
+
+// The newest evaluation of the history that counts, and the failures of all sessions.
+void RunJournal::sum_up_events(job::Summary& summary) const {
+  summary.failures_total = static_cast<std::int64_t>(failures_.rows().size());
+  const auto events = job::read_event_records(paths_.events());
+  if (!events) return;
+  summary.failures_total = 0;
+  const bool is_measured = summary.val_loss.has_value();
+  for (const auto& each : *events) {
+    if (each.kind == job::EventKind::failure) ++summary.failures_total;
+    if (is_measured || each.kind != job::EventKind::evaluation || !each.step || !each.loss)
+      continue;
+    if (*each.step > summary.steps) continue;
+    summary.val_loss = each.loss;
+    summary.val_loss_step = each.step;
+  }
+}
+
+Result<void> RunJournal::sum_up(job::Summary& summary) const {
   summary.steps = step_;
   summary.steps_planned = config_.train.steps;
   summary.steps_lost = steps_lost_;
@@ -241,6 +319,7 @@ Result<void> RunJournal::finish(job::Summary& summary) {
         static_cast<double>(tokens_here_) / to_seconds(*last_commit_ - first_commit_);
   }
   summary.failures = failures_.rows();
+  summary.faults_unfired = job::unfired(paths_.faults(), faults_);
   TESON_TRY(const auto steps, job::read_step_records(paths_.metrics()));
   const auto finite = [](double loss) {
     return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
@@ -256,6 +335,7 @@ Result<void> RunJournal::finish(job::Summary& summary) {
     summary.loss_last = finite(step.loss);
     if (step.skipped) ++summary.steps_skipped;
   }
+  sum_up_events(summary);
   const auto& batch = config_.batch;
   job::LedgerPlan plan;
   plan.steps = summary.steps;
@@ -264,12 +344,24 @@ Result<void> RunJournal::finish(job::Summary& summary) {
   TESON_TRY(const auto check, job::check_ledger(paths_.ledger(), plan));
   summary.samples_planned = check.samples_planned;
   summary.samples_used = check.samples_used;
+  return {};
+}
+
+Result<void> RunJournal::finish(job::Summary& summary) {
+  note_injections();
+  for (int replica = 0; replica < config_.cluster.replicas; ++replica)
+    announce(replica);
+  if (first_step_) live_.update(progress());
+  live_.finish();
+  TESON_TRY_VOID(sum_up(summary));
+  if (!summary.faults_unfired.empty()) warning(job::unfired_text(summary.faults_unfired));
   for (const auto& row : failures_.rows()) {
     auto record = event(job::EventKind::recovered);
     record.replica = row.replica;
     record.step = row.step;
     record.cause = row.cause;
     record.detect_ms = row.detect_ms;
+    record.fence_ms = row.fence_ms;
     record.reconfigure_ms = row.reconfigure_ms;
     record.commit_ms = row.commit_ms;
     record.rejoin_ms = row.rejoin_ms;

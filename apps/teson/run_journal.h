@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,12 +33,18 @@ class RunJournal {
                                                   const job::Config& config,
                                                   const job::FaultPlan& faults, const Clock& clock);
 
+  /// "new", "resumed" (from a checkpoint) or "repeated" (from nothing, in the folder of before).
   void started(const std::string& how);
+  /// The history goes on from this checkpoint.
+  void resumed(std::int64_t step, const std::string& checkpoint);
   /// A replica's process was started; the first one is no replacement.
   void spawned(int replica, Instant at);
   /// A fault was put into a replica on purpose. Planned ones are found by themselves.
   void injected(int replica, const std::string& what, Instant at);
   void died(int replica, const std::string& cause, Instant at);
+  /// The lighthouse has lost its connection: most often the first sign of a death, whose cause is
+  /// about to be known. It counts from now on; people are told when `died` follows, or soon.
+  void lost(int replica, Instant at);
   /// Tells the cause of the replica's newest failure, which is only known now.
   void cause_known(int replica, const std::string& cause) { failures_.cause_known(replica, cause); }
   void fenced(std::uint64_t epoch, Instant at);
@@ -49,9 +56,15 @@ class RunJournal {
   /// Every rank reports an evaluation; the first report counts.
   void evaluated(std::int64_t step, double loss);
   void checkpoint(const job::CheckpointReport& report);
+  /// The next checkpoint of a later step than the newest was asked for: its place is told.
+  void checkpoint_wanted() { wanted_after_ = step_; }
   void warning(std::string_view text);
-  /// Draws the live line again.
+  /// The lighthouse has refused a process of this run; as an event, since the run says why it ends.
+  void refused(std::string_view text);
+  /// Draws the live line again, and tells of losses whose cause has not come.
   void tick();
+  /// When tick is due, if something waits for it.
+  std::optional<Instant> next_tick() const;
 
   /// Fills in what the journal knows, writes summary.json and the events still owed.
   Result<void> finish(job::Summary& summary);
@@ -60,10 +73,17 @@ class RunJournal {
   RunJournal(const job::RunPaths& paths, const job::Config& config, const job::FaultPlan& faults,
              const Clock& clock);
   void write(const job::EventRecord& record);
-  job::EventRecord event(job::EventKind kind) const;
-  void note_injections(int replica);
+  /// At an instant that may have passed; by default now.
+  job::EventRecord event(job::EventKind kind, std::optional<Instant> at = std::nullopt) const;
+  /// Of planned faults up to this step.
+  void note_injections(std::int64_t step_max = std::numeric_limits<std::int64_t>::max());
+  void note_injection(int replica, const std::string& what, Instant at);
+  bool count_failure(int replica, const std::string& cause, Instant at);
+  void announce(int replica);
   void came_back(int replica, std::int64_t step, Instant at);
   void note_outcome(const Result<void>& written);
+  Result<void> sum_up(job::Summary& summary) const;
+  void sum_up_events(job::Summary& summary) const;
   job::Progress progress() const;
 
   const job::RunPaths& paths_;
@@ -89,6 +109,9 @@ class RunJournal {
   std::set<int> spawned_once_;
   std::set<int> alive_;
   std::set<int> coming_back_;
+  /// Replicas whose failure people have not been told of, with the instant by which they are.
+  std::map<int, Instant> unannounced_;
+  std::optional<std::int64_t> wanted_after_;
   std::set<std::string> injections_noted_;
   bool write_failed_ = false;
 };

@@ -1,4 +1,5 @@
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -50,20 +51,41 @@ job::Summary summarize(const RunEnd& end) {
   summary.reason = end.reason;
   if (end.report) {
     summary.val_loss = end.report->val_loss;
+    if (summary.val_loss) summary.val_loss_step = end.report->step;
     summary.weights_sha256 = end.report->weights_sha256;
     summary.unigram_entropy = end.report->unigram_entropy;
   }
   return summary;
 }
 
+// The folder keeps the configuration, and is used from other working folders. Which corpus it was
+// is told by its manifest; its names stay as they were given, since they are part of what a run is.
+void make_absolute(job::Config& config) {
+  config.run.dir = std::filesystem::absolute(job::run_dir(config)).string();
+  for (std::string* dir : {&config.checkpoint.dir, &config.data.prepared}) {
+    if (!dir->empty()) *dir = std::filesystem::absolute(*dir).string();
+  }
+}
+
 // Outside the run's folder they are not moved aside with it, and would be resumed from.
 Result<void> refuse_old_checkpoints(const std::filesystem::path& dir) {
   std::error_code code;
-  if (!std::filesystem::exists(dir, code) || std::filesystem::is_empty(dir, code)) return {};
+  if (dir.empty() || !std::filesystem::exists(dir, code) || std::filesystem::is_empty(dir, code))
+    return {};
   return fail(ErrorKind::invalid,
               fmt::format("--start-anew does not move '{}' (checkpoint.dir), which is not empty: "
                           "move it away, or name another",
                           dir.string()));
+}
+
+// Whether there is a checkpoint of this step, or of any.
+bool has_checkpoint(const job::Config& config, std::optional<std::int64_t> step = std::nullopt) {
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(job::checkpoint_dir(config), code)) {
+    const auto id = parse_checkpoint_name(entry.path().filename().string());
+    if (id && (!step || id->step == static_cast<std::uint64_t>(*step))) return true;
+  }
+  return false;
 }
 
 // What a run that has nothing left to do came to; unset where there is something to do.
@@ -74,12 +96,8 @@ std::optional<job::Summary> finished_before(const job::Config& config,
   if (!summary || summary->status != "completed" || summary->steps != config.train.steps)
     return std::nullopt;
   // Without its last checkpoint there is something to do.
-  std::error_code code;
-  for (const auto& entry : std::filesystem::directory_iterator(job::checkpoint_dir(config), code)) {
-    const auto id = parse_checkpoint_name(entry.path().filename().string());
-    if (id && id->step == static_cast<std::uint64_t>(config.train.steps)) return *summary;
-  }
-  return std::nullopt;
+  if (!has_checkpoint(config, config.train.steps)) return std::nullopt;
+  return *summary;
 }
 
 // A few lines of what the model has learnt.
@@ -98,43 +116,46 @@ void show_sample(const job::Config& config, const job::RunPaths& paths,
              paths.dir.string());
 }
 
+void tell_finished(const job::Config& config, const job::Summary& summary,
+                   const std::vector<std::string>& unfired) {
+  job::Config longer = config;
+  longer.train.steps += 1;
+  const bool may_go_on = job::config_difference(config, longer).empty();
+  tell(fmt::format("this run has done its {} steps. {}o begin from nothing: --start-anew\n",
+                   summary.steps, may_go_on ? "To train on, raise train.steps; t" : "T"));
+  if (!unfired.empty()) tell(fmt::format("teson: {}\n", job::unfired_text(unfired)));
+  fmt::print("{}", job::format_summary(summary));
+  std::fflush(stdout);
+}
+
 Result<int> train(const Arguments& arguments, SignalTarget& target) {
   TESON_TRY(job::Config config, load_job(arguments.file, arguments.overrides));
   if (!arguments.run_dir.empty()) config.run.dir = arguments.run_dir;
   TESON_TRY(const auto faults, job::parse_faults(arguments.faults));
   TESON_TRY_VOID(job::check_faults(faults, config));
-  const auto dir = std::filesystem::absolute(job::run_dir(config));
-  config.run.dir = dir.string();
-  if (!config.checkpoint.dir.empty()) {
-    config.checkpoint.dir = std::filesystem::absolute(config.checkpoint.dir).string();
-    if (arguments.start_anew) TESON_TRY_VOID(refuse_old_checkpoints(config.checkpoint.dir));
-  }
+  make_absolute(config);
+  if (arguments.start_anew) TESON_TRY_VOID(refuse_old_checkpoints(config.checkpoint.dir));
   job::RunFolderOptions folder_options;
   folder_options.start_anew = arguments.start_anew;
-  TESON_TRY(const auto folder, job::RunFolder::open(dir, config, folder_options));
+  if (const char* secret = std::getenv(kSecretVariable)) folder_options.secret = secret;
+  TESON_TRY(const auto folder, job::RunFolder::open(config.run.dir, config, folder_options));
 
-  const auto prepared = std::filesystem::absolute(job::prepared_dir(config));
+  const std::filesystem::path prepared = job::prepared_dir(config);
   auto corpus = prepare_corpus(config, prepared, target.preparation.get_token());
   if (!corpus && corpus.error().kind == ErrorKind::aborted) return kInterrupted;
   if (!corpus) return Failure(corpus.error());
-  tell(fmt::format("{}run:    '{}', {} replica{}\n", *corpus, dir.string(), config.cluster.replicas,
-                   config.cluster.replicas == 1 ? "" : "s"));
+  tell(fmt::format("{}run:    '{}', {} replica{}\n", *corpus, config.run.dir,
+                   config.cluster.replicas, config.cluster.replicas == 1 ? "" : "s"));
 
   if (const auto summary = finished_before(config, folder)) {
-    job::Config longer = config;
-    longer.train.steps += 1;
-    const bool may_go_on = job::config_difference(config, longer).empty();
-    tell(fmt::format("this run has done its {} steps. {}o begin from nothing: --start-anew\n",
-                     summary->steps, may_go_on ? "To train on, raise train.steps; t" : "T"));
-    fmt::print("{}", job::format_summary(*summary));
-    std::fflush(stdout);
+    tell_finished(config, *summary, job::unfired(folder.paths().faults(), faults));
     show_sample(config, folder.paths(), prepared);
     return kDone;
   }
 
   const SystemClock clock;
   TESON_TRY(auto journal, RunJournal::open(folder.paths(), config, faults, clock));
-  journal->started(folder.existed() ? "resumed or repeated" : "new");
+  journal->started(!folder.existed() ? "new" : has_checkpoint(config) ? "resumed" : "repeated");
   RunEnd end;
   {
     Controller controller(config, folder, prepared, faults, *journal, target.queue, clock);
@@ -180,8 +201,7 @@ void add_train(CLI::App& app, int& status) {
                                      "SIGUSR1 takes one and goes on");
   command->add_option("file", arguments->file, "A TOML file (every key: teson config --explain)")
       ->required();
-  command->add_option("--set", arguments->overrides, "key=value, over the file; repeatable")
-      ->take_all();
+  add_overrides(*command, arguments->overrides);
   command->add_option("--run-dir", arguments->run_dir,
                       "The run's folder; default: run.dir of the file, else runs/NAME");
   command->add_flag("--start-anew", arguments->start_anew,
@@ -192,7 +212,8 @@ void add_train(CLI::App& app, int& status) {
           "Put in a fault: KIND:replica=R,step=S[,phase=compute|reduce|vote|apply|checkpoint] or "
           "KIND:every=DURATION,seed=N[,count=N]; KIND: kill, stop, segfault, exception, hang, nan. "
           "Repeatable")
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);
   command->callback([arguments, &status] { status = run(*arguments); });
 }
 

@@ -10,6 +10,7 @@
 
 #include "apps/worker/verbs.h"
 #include "teson/base/error.h"
+#include "teson/base/output.h"
 #include "teson/checkpoint/checkpoint.h"
 #include "teson/checkpoint/disk.h"
 #include "teson/checkpoint/manifest.h"
@@ -119,7 +120,9 @@ int run_generate(const std::vector<std::string>& arguments) {
     fmt::print(stderr, "teson-worker generate is started by `teson generate`.\n");
     return 2;
   }
-  if (const auto done = generate(arguments); !done) {
+  auto done = generate(arguments);
+  if (done) done = finish_output();
+  if (!done) {
     fmt::print(stderr, "teson: {}\n", done.error().message);
     return done.error().kind == ErrorKind::invalid ? 2 : 1;
   }

@@ -50,7 +50,8 @@ struct Rank {
   SystemClock clock;
   std::uint64_t plan_hash = 0;
   std::uint64_t incarnation = 0;  ///< of the newest checkpoint
-  Duration microbatch{};          ///< how long one took when it was tried
+  Origin origin;
+  Duration microbatch{};  ///< how long one took when it was tried
   std::unique_ptr<train::Replica> replica;
   SystemDisk disk;
   std::unique_ptr<CheckpointStore> store;
@@ -71,7 +72,9 @@ Result<void> load_newest_checkpoint(Rank& rank) {
   }
   if (!newest.checkpoint) return {};
   log_info("checkpoint", "resuming from '{}'", newest.checkpoint->path().string());
-  return rank.replica->load(*newest.checkpoint);
+  TESON_TRY_VOID(rank.replica->load(*newest.checkpoint));
+  rank.origin = {newest.checkpoint->path().string(), rank.replica->state().step};
+  return {};
 }
 
 Result<void> build(Rank& rank, const Observer& observer) {
@@ -197,7 +200,7 @@ Result<void> train(Rank& rank, actor::Proc& proc, ControlState& control) {
   options.connect = [&rank](const quorum::EpochRecord& record, int own_rank) {
     return connect(rank, record, own_rank);
   };
-  options.events = report_to(observer, rank.order.replica);
+  options.events = report_to(observer, rank.order.replica, rank.origin);
   options.inject =
       FaultInjector(std::move(plan), rank.paths.faults(), rank.order.replica, rank.clock);
   train::Trainer trainer(*rank.replica, *rank.membership, std::move(options));

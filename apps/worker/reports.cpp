@@ -3,7 +3,9 @@
 #include <utility>
 
 namespace teson::apps {
-train::TrainerEvents report_to(const actor::Actor<job::RunObserver>& observer, int replica) {
+
+train::TrainerEvents report_to(const actor::Actor<job::RunObserver>& observer, int replica,
+                               const Origin& origin) {
   train::TrainerEvents events;
   events.committed = [=](const train::CommittedStep& step) {
     job::StepReport report;
@@ -19,7 +21,8 @@ train::TrainerEvents report_to(const actor::Actor<job::RunObserver>& observer, i
   };
   events.entered = [=](std::int64_t epoch, bool was_learner) {
     (void)observer.cast<&job::RunObserver::entered>(
-        job::EnteredReport{replica, epoch, was_learner});
+        was_learner ? job::EnteredReport{replica, epoch, true, "", 0}
+                    : job::EnteredReport{replica, epoch, false, origin.checkpoint, origin.step});
   };
   events.checkpoint_skipped = [=](std::int64_t step, const Error& error) {
     (void)observer.cast<&job::RunObserver::checkpoint_ended>(

@@ -41,10 +41,18 @@ struct Source {
   bool operator==(const Source&) const = default;
 };
 
+/// Files in corpus folders that are not taken for text, by their names.
+struct SkippedFiles {
+  std::uint64_t count = 0;
+  std::string example;  ///< the path of one of them
+};
+
 /// The files behind the options, in the order they are read: sources as given, inside a folder by
 /// path, byte by byte; each once. Errors (invalid): no source given, missing, neither file nor
-/// folder, a folder without any text file.
-Result<std::vector<Source>> list_sources(const CorpusOptions& options);
+/// folder, a folder without any text file. Of a folder's files only .txt, .text, .md, .jsonl and
+/// .ndjson are taken; hidden files and folders are passed over, all others counted in `skipped`.
+Result<std::vector<Source>> list_sources(const CorpusOptions& options,
+                                         SkippedFiles* skipped = nullptr);
 
 struct CorpusCounts {
   std::uint64_t documents = 0;     ///< handed on

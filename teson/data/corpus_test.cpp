@@ -241,6 +241,11 @@ TEST(Corpus, folders_are_read_in_order_of_path_and_foreign_files_left_out) {
   const auto reading = read_one((folder.path() / "c").string());
   ASSERT_TRUE(reading) << reading.error().message;
   EXPECT_THAT(reading->documents, ElementsAre("first", "second", "third", "fifth", "fourth"));
+  SkippedFiles skipped;
+  ASSERT_TRUE(list_sources({.sources = {(folder.path() / "c").string()}}, &skipped));
+  EXPECT_EQ(skipped.count, 2u);  // hidden ones are not counted
+  EXPECT_THAT(skipped.example, ::testing::AnyOf(::testing::EndsWith("/MANIFEST"),
+                                                ::testing::EndsWith("/image.png")));
 }
 
 TEST(Corpus, a_source_named_twice_is_read_once) {

@@ -1,5 +1,6 @@
 #include "teson/data/prepare.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -98,6 +99,40 @@ double entropy_of(const std::vector<std::uint64_t>& counts) {
     if (count > 0) sum -= p * std::log(p);
   }
   return sum;
+}
+
+/// What the folder holds other than is asked for, for people.
+std::string difference_of(const CorpusManifest& manifest, const PrepareOptions& options,
+                          const std::vector<Source>& sources, const std::string& settings) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
+  const auto& prepared = manifest.sources;
+  const auto differs = [&](std::size_t i) {
+    return i >= prepared.size() || i >= sources.size() ||
+           prepared[i].source.path != sources[i].path;
+  };
+  const std::size_t count = std::max(prepared.size(), sources.size());
+  std::size_t first = 0;
+  while (first < count && !differs(first))
+    ++first;
+  if (first < count) {
+    const auto named = [](const std::string& path) { return fmt::format("'{}'", path); };
+    add(fmt::format(
+        "it is made from {}, and {} asked for",
+        first < prepared.size() ? named(prepared[first].source.path) : "fewer files",
+        first < sources.size() ? named(sources[first].path) + " is" : "fewer files are"));
+  } else if (!same_sources(prepared, sources)) {
+    add("the files of the corpus have changed since");
+  }
+  if (manifest.settings != settings) {
+    const bool other_size =
+        options.tokenizer.empty() && manifest.vocabulary != options.vocabulary_size;
+    add(other_size ? fmt::format("its settings of [data] are others: a vocabulary of {} tokens, "
+                                 "and {} are asked for",
+                                 manifest.vocabulary, options.vocabulary_size)
+                   : "its settings of [data] are others");
+  }
+  return text;
 }
 
 class Preparation {
@@ -308,6 +343,16 @@ Result<PreparedCorpus> prepare(const PrepareOptions& options, const PrepareProgr
             FolderLock::exclusive(options.folder / kPrepareLockFile, stop,
                                   [&] { report(progress, PrepareStage::waiting); }));
   if (auto corpus = reusable()) return std::move(*corpus);  // another process was quicker
+  if (!options.replace) {
+    if (const auto held = open_prepared(options.folder)) {
+      return fail(ErrorKind::invalid,
+                  fmt::format("'{}' holds another corpus, which other runs may need: {}. Name "
+                              "another folder (data.prepared), or remove this one and what was "
+                              "trained from it",
+                              options.folder.string(),
+                              difference_of(held->manifest(), options, sources, settings)));
+    }
+  }
   {
     auto alone = FolderLock::exclusive_within(options.folder / kUseLockFile, kPatience, stop);
     if (!alone && alone.error().kind == ErrorKind::overloaded) {

@@ -32,6 +32,8 @@ struct PrepareOptions {
   /// by their hash.
   std::uint64_t learn_bytes_max = 256ULL << 20;
   std::uint64_t shard_tokens_max = 1ULL << 26;
+  /// Whether a corpus of other settings or sources that the folder holds may be replaced.
+  bool replace = true;
 };
 
 enum class PrepareStage : std::uint8_t {
@@ -114,7 +116,8 @@ Result<PreparedCorpus> open_prepared(const std::filesystem::path& folder,
 /// Reads, strips, de-duplicates, splits, learns a tokenizer, writes token shards and, last, the
 /// manifest. A folder already prepared with the same settings from the same sources is reused at
 /// once; the same means equal path and size, and equal time or else equal contents. Anything else
-/// in its place is replaced, unless a living job has it open (`failed`; choose another folder). An
+/// in its place is replaced, unless `replace` is off (`invalid`, the difference named) or a living
+/// job has it open (`failed`; choose another folder). An
 /// interrupted preparation leaves no manifest, and the next one begins anew. Several processes may
 /// prepare one folder at once: one works, the others wait for it and reuse. `stop` ends it at the
 /// next document (`aborted`). Memory: see read_documents, plus the counts of distinct pieces. Disk:

@@ -107,6 +107,37 @@ TEST(Prepare, reuses_what_has_the_same_settings_and_sources) {
   EXPECT_THAT(stages_of(other), ::testing::ElementsAre(reused));
 }
 
+TEST(Prepare, what_others_may_need_is_not_replaced_and_the_difference_named) {
+  TestFolder folder;
+  auto options = tiny(folder.path() / "p");
+  ASSERT_TRUE(prepare(options));
+  const std::string fingerprint = prepare(options)->fingerprint();
+  options.replace = false;
+  EXPECT_EQ(prepare(options)->fingerprint(), fingerprint);
+  const auto refusal = [&] {
+    const auto prepared = prepare(options);
+    if (prepared) return std::string("prepared");
+    EXPECT_EQ(prepared.error().kind, ErrorKind::invalid);
+    return prepared.error().message;
+  };
+  options.vocabulary_size = 401;
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("a vocabulary of 400 tokens, and 401 are asked for"));
+  options = tiny(folder.path() / "p");
+  options.replace = false;
+  options.validation_fraction = 0.1;
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("its settings of [data] are others"));
+  options.validation_fraction = tiny("").validation_fraction;
+  const std::string other = folder.write("c/a.txt", "one two three");
+  options.corpus.sources = {other};
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("it is made from 'builtin:tiny', and '" + other +
+                                              "' is asked for"));
+  EXPECT_EQ(open_prepared(folder.path() / "p")->fingerprint(), fingerprint);
+  // What is no whole corpus binds nobody.
+  std::filesystem::remove(folder.path() / "p" / "corpus.json");
+  EXPECT_FALSE(open_prepared(folder.path() / "p"));
+  EXPECT_TRUE(prepare(options));
+}
+
 TEST(Prepare, looks_at_the_contents_when_only_the_time_has_changed) {
   TestFolder folder;
   PrepareOptions options{

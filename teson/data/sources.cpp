@@ -40,7 +40,7 @@ Source source_of(const fs::path& path, const struct stat& info) {
           .modified_ns = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-Result<std::vector<Source>> list_folder(const fs::path& folder) {
+Result<std::vector<Source>> list_folder(const fs::path& folder, SkippedFiles& skipped) {
   std::vector<fs::path> paths;
   std::error_code code;
   fs::recursive_directory_iterator at(folder, code);
@@ -48,8 +48,12 @@ Result<std::vector<Source>> list_folder(const fs::path& folder) {
     std::error_code kind_error;
     if (is_hidden(at->path())) {
       at.disable_recursion_pending();
-    } else if (has_text_extension(at->path()) && !at->is_directory(kind_error)) {
-      paths.push_back(at->path());
+    } else if (!at->is_directory(kind_error)) {
+      if (has_text_extension(at->path())) {
+        paths.push_back(at->path());
+      } else if (skipped.count++ == 0) {
+        skipped.example = at->path().string();
+      }
     }
   }
   if (code)
@@ -69,7 +73,7 @@ Result<std::vector<Source>> list_folder(const fs::path& folder) {
   return sources;
 }
 
-Result<std::vector<Source>> list_one(const std::string& name) {
+Result<std::vector<Source>> list_one(const std::string& name, SkippedFiles& skipped) {
   if (name == kBuiltinTiny) return std::vector<Source>{builtin_source()};
   if (name.starts_with("builtin:")) {
     return fail(ErrorKind::invalid,
@@ -80,7 +84,7 @@ Result<std::vector<Source>> list_one(const std::string& name) {
   if (name.empty() || code)
     return fail(ErrorKind::invalid, "a corpus without a name: expected a file or a folder");
   TESON_TRY(const struct stat info, stat_of(path));
-  if (S_ISDIR(info.st_mode)) return list_folder(path);
+  if (S_ISDIR(info.st_mode)) return list_folder(path, skipped);
   if (S_ISREG(info.st_mode)) return std::vector<Source>{source_of(path, info)};
   return fail(ErrorKind::invalid,
               fmt::format("corpus '{}' is neither a file nor a folder", path.string()));
@@ -88,19 +92,21 @@ Result<std::vector<Source>> list_one(const std::string& name) {
 
 }  // namespace
 
-Result<std::vector<Source>> list_sources(const CorpusOptions& options) {
+Result<std::vector<Source>> list_sources(const CorpusOptions& options, SkippedFiles* skipped) {
   if (options.sources.empty()) {
     return fail(ErrorKind::invalid,
                 "no corpus: expected at least one file or folder, or 'builtin:tiny'");
   }
   std::vector<Source> sources;
+  SkippedFiles passed_over;
   std::set<std::string> seen;
   for (const std::string& name : options.sources) {
-    TESON_TRY(auto found, list_one(name));
+    TESON_TRY(auto found, list_one(name, passed_over));
     for (Source& source : found) {
       if (seen.insert(source.path).second) sources.push_back(std::move(source));
     }
   }
+  if (skipped != nullptr) *skipped = std::move(passed_over);
   return sources;
 }
 

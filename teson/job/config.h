@@ -32,7 +32,7 @@ struct ModelSection {
 };
 
 struct DataSection {
-  /// Files and folders of *.txt and *.jsonl, relative to the working folder; or the single entry
+  /// Files and folders of them (data/corpus.h), relative to the working folder; or the single entry
   /// "builtin:tiny".
   std::vector<std::string> corpus = {"builtin:tiny"};
   std::string text_field = "text";  ///< of JSON lines
@@ -131,8 +131,8 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
 /// Limits of every key and the rules between keys, for a Config filled by hand.
 Result<void> validate_config(const Config& config);
 
-/// Every key, grouped by table: type, limits, default, one sentence. What `teson config --explain`
-/// prints. With `key` (a dotted key or a table's name) only that part; `invalid`, naming the
+/// Every key, grouped by table: default, one sentence, type and limits, what a resume may do with
+/// it. What `teson config --explain` prints. With `key` (a dotted key or a table's name) only that part; `invalid`, naming the
 /// nearest, if there is none.
 Result<std::string> explain_config(std::string_view key = {});
 /// The same as a Markdown page: docs/configuration.md.

@@ -146,19 +146,21 @@ std::vector<ConfigKey> model_and_data_keys() {
       key("model.tied_head", identity, kAny, FIELD(model.tied_head),
           "Whether the output projection is the embedding.", note),
       key("data.corpus", identity, length(1, 4096), FIELD(data.corpus),
-          "Text files, JSON lines and folders of them, relative to the working folder; or "
-          "builtin:tiny, a small text inside the program."),
+          "Files and folders of them, relative to the working folder: .txt, .text and .md are "
+          "text, "
+          ".jsonl and .ndjson hold a document a line; other files and hidden ones in a folder are "
+          "skipped. Or builtin:tiny, a small text inside the program."),
       key("data.text_field", identity, length(1, 256), FIELD(data.text_field),
           "The field of a JSON line that holds the text."),
       key("data.vocabulary", identity, whole(0, 1 << 20), FIELD(data.vocabulary),
           "Tokens of the byte-level BPE: 256 bytes, the end-of-text token, the rest merges; 0 "
-          "means "
-          "the preset's.",
+          "means the preset's. Fewer where the corpus has nothing left to merge.",
           note),
       key("data.validation_fraction", identity, real(0, 0.5), FIELD(data.validation_fraction),
           "Part of the documents that is kept for validation, chosen by their hash."),
       key("data.prepared", free, length(0, 1024), FIELD(data.prepared),
-          "Folder of the tokenizer and the token files, which several runs may share.",
+          "Folder of the tokenizer and the token files, which several runs with the same corpus "
+          "and [data] settings may share; with others it is refused.",
           "RUN FOLDER/data"),
   };
 }
@@ -240,7 +242,10 @@ std::vector<ConfigKey> cluster_and_checkpoint_keys() {
       key("cluster.min_replicas", free, whole(1, 4096), FIELD(cluster.min_replicas),
           "Fewest replicas that may commit a step; with fewer, training waits."),
       key("cluster.lighthouse", free, length(0, 256), FIELD(cluster.lighthouse),
-          "Address of a running lighthouse, such as tcp:10.0.0.1:4000.", "the run starts its own"),
+          "Address of a running lighthouse, tcp:HOST:PORT or unix:PATH; docs/running.md says how "
+          "to "
+          "start one.",
+          "the run starts its own"),
       key("cluster.heartbeat_ms", free, whole(10, 60'000), FIELD(cluster.heartbeat_ms),
           "Distance of heartbeats; every other time bound is derived from it."),
       key("cluster.restarts_max", free, whole(0, 1'000'000), FIELD(cluster.restarts_max),

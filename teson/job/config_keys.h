@@ -68,10 +68,13 @@ std::string found_text(const ConfigValue& value);
 /// As TOML, to the bit; "unset" for monostate.
 std::string toml_value(const ConfigValue& value);
 
-/// A rule between keys that does not hold, at the key to be blamed.
+/// A rule that does not hold. One of the keys is to be blamed: whichever was given, the first of
+/// several.
 struct ConfigProblem {
-  std::string key;
+  std::vector<std::string> keys;
   std::string message;
+  /// With the first key in front, unless the message begins with it.
+  std::string text() const;
 };
 /// Of a Config whose single values are within their limits.
 std::vector<ConfigProblem> check_rules(const Config& config);

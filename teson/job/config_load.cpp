@@ -57,6 +57,12 @@ ConfigValue value_of(const toml::node& node, ValueKind wanted, std::string& foun
   return {};
 }
 
+/// A whole number in decimal digits, of any size.
+bool is_whole(std::string_view text) {
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 /// Collects what is wrong with a file and its overrides, and the values of what is right.
 class Reader {
  public:
@@ -97,6 +103,7 @@ class Reader {
       unknown({}, name);
       return;
     }
+    overrides_[name] = where_;
     set_from_text(*key, text.substr(equals + 1));
   }
 
@@ -220,6 +227,8 @@ class Reader {
     }
     if (bare_entry) {
       set_value(key, std::vector<std::string>{text}, {}, {});
+    } else if (key.kind == ValueKind::whole && is_whole(text)) {
+      set_value(key, text, fmt::format("{}, which is out of range", printable(text)), {});
     } else {
       set_value(key, text, {}, {});
     }
@@ -229,17 +238,32 @@ class Reader {
     resolve(config_);
     where_.clear();
     for (const ConfigProblem& broken : check_rules(config_)) {
-      const auto at = positions_.find(broken.key);
-      problem(at == positions_.end() ? Position{} : at->second,
-              fmt::format("{}: {}", broken.key, broken.message));
+      const std::string& blamed = blame(broken.keys);
+      const auto at = positions_.find(blamed);
+      if (const auto given = overrides_.find(blamed); given != overrides_.end())
+        where_ = given->second;
+      problem(at == positions_.end() ? Position{} : at->second, broken.text());
+      where_.clear();
     }
+  }
+
+  /// What the user gave last is the first suspect: an override, then a line of the file.
+  const std::string& blame(const std::vector<std::string>& keys) const {
+    for (const std::string& key : keys) {
+      if (overrides_.contains(key)) return key;
+    }
+    for (const std::string& key : keys) {
+      if (positions_.contains(key)) return key;
+    }
+    return keys.front();
   }
 
   const std::string name_;
   std::string where_;  ///< the override being read; empty: the file
   Config config_;
   std::vector<Problem> problems_;
-  std::map<std::string, Position> positions_;
+  std::map<std::string, Position> positions_;     ///< of the keys in the file
+  std::map<std::string, std::string> overrides_;  ///< by key: "--set key=value"
 };
 
 }  // namespace

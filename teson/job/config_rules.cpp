@@ -18,7 +18,7 @@ using Problems = std::vector<ConfigProblem>;
 void check_names(const Config& config, Problems& out) {
   const std::string& name = config.run.name;
   if (name == "." || name == ".." || name.find('/') != std::string::npos) {
-    out.push_back({"run.name", fmt::format("expected a name without '/', found \"{}\"", name)});
+    out.push_back({{"run.name"}, fmt::format("expected a name without '/', found \"{}\"", name)});
   }
 }
 
@@ -26,36 +26,49 @@ void check_corpus(const Config& config, Problems& out) {
   std::set<std::string> seen;
   for (const std::string& entry : config.data.corpus) {
     if (!seen.insert(entry).second) {
-      out.push_back({"data.corpus",
+      out.push_back({{"data.corpus"},
                      fmt::format("\"{}\" occurs twice; each sample would count double", entry)});
       return;
     }
     if (entry.rfind("builtin:", 0) != 0) continue;
     if (entry != "builtin:tiny") {
       out.push_back(
-          {"data.corpus",
+          {{"data.corpus"},
            fmt::format("expected builtin:tiny, the only text inside the program, found \"{}\"",
                        entry)});
       return;
     }
     if (config.data.corpus.size() > 1) {
-      out.push_back({"data.corpus", "expected builtin:tiny alone or files, found both"});
+      out.push_back({{"data.corpus"}, "expected builtin:tiny alone or files, found both"});
       return;
     }
   }
 }
 
+// The keys that a message about a shape names, those that change the preset first.
+std::vector<std::string> keys_of(const Config& config, const std::string& message) {
+  std::vector<std::string> given, others;
+  for (const ConfigKey& key : config_keys()) {
+    if (message.find(key.name) == std::string::npos) continue;
+    const bool is_given = key.optional && !std::holds_alternative<std::monostate>(key.read(config));
+    (is_given ? given : others).push_back(key.name);
+  }
+  others.push_back("model.preset");
+  given.insert(given.end(), others.begin(), others.end());
+  return given;
+}
+
 void check_model(const Config& config, Problems& out) {
   if (config.data.vocabulary != 0 && config.data.vocabulary < kVocabularyMin) {
     out.push_back(
-        {"data.vocabulary",
+        {{"data.vocabulary"},
          fmt::format("expected at least {} (256 bytes and the end-of-text token) or 0 for "
                      "the preset's, found {}",
                      kVocabularyMin, config.data.vocabulary)});
     return;
   }
   if (const Result<ModelShape> shape = model_shape(config); !shape) {
-    out.push_back({"model.preset", shape.error().message});
+    out.push_back({keys_of(config, shape.error().message), shape.error().message});
   }
 }
 
@@ -64,13 +77,14 @@ void check_sizes(const Config& config, Problems& out) {
                              config.batch.sequences * config.batch.sequence_length;
   if (step_tokens * static_cast<double>(config.train.steps) > kTokensMax) {
     out.push_back(
-        {"train.steps",
+        {{"train.steps", "batch.lanes", "batch.microbatches", "batch.sequences",
+          "batch.sequence_length"},
          fmt::format("the run would train on {:.3g} tokens, more than the {:.3g} that can be "
                      "counted; lower train.steps or [batch]",
                      step_tokens * static_cast<double>(config.train.steps), kTokensMax)});
   }
   if (config.data.validation_fraction == 0 && config.train.evaluate_batches > 0) {
-    out.push_back({"data.validation_fraction",
+    out.push_back({{"data.validation_fraction", "train.evaluate_batches"},
                    "is 0, so there is nothing to evaluate on; raise it, or set "
                    "train.evaluate_batches = 0"});
   }
@@ -80,7 +94,8 @@ void check_optimizer(const Config& config, Problems& out) {
   const OptimizerSection& optimizer = config.optimizer;
   if (optimizer.warmup_steps + optimizer.decay_steps > config.train.steps) {
     out.push_back(
-        {optimizer.decay_steps > 0 ? "optimizer.decay_steps" : "optimizer.warmup_steps",
+        {{optimizer.decay_steps > 0 ? "optimizer.decay_steps" : "optimizer.warmup_steps",
+          "optimizer.warmup_steps", "train.steps"},
          fmt::format("expected warm-up and decay within train.steps = {}, found {} + {} steps",
                      config.train.steps, optimizer.warmup_steps, optimizer.decay_steps)});
   }
@@ -90,30 +105,35 @@ void check_cluster(const Config& config, Problems& out) {
   const ClusterSection& cluster = config.cluster;
   if (cluster.shards != 1) {
     out.push_back(
-        {"cluster.shards",
+        {{"cluster.shards"},
          fmt::format("expected 1, found {}: splitting a replica over several ranks is not "
                      "available yet",
                      cluster.shards)});
   }
   if (config.batch.lanes < cluster.replicas) {
-    out.push_back(
-        {"batch.lanes", fmt::format("expected at least one lane a replica, found {} lanes for "
-                                    "cluster.replicas = {}",
-                                    config.batch.lanes, cluster.replicas)});
+    out.push_back({{"batch.lanes", "cluster.replicas"},
+                   fmt::format("expected at least one lane a replica, found {} lanes for "
+                               "cluster.replicas = {}",
+                               config.batch.lanes, cluster.replicas)});
   }
   if (cluster.min_replicas > cluster.replicas) {
-    out.push_back(
-        {"cluster.min_replicas", fmt::format("expected at most cluster.replicas = {}, found {}",
-                                             cluster.replicas, cluster.min_replicas)});
+    out.push_back({{"cluster.min_replicas", "cluster.replicas"},
+                   fmt::format("expected at most cluster.replicas = {}, found {}", cluster.replicas,
+                               cluster.min_replicas)});
   }
   if (!cluster.lighthouse.empty()) {
     if (const auto address = net::Address::parse(cluster.lighthouse); !address) {
-      out.push_back({"cluster.lighthouse", address.error().message});
+      out.push_back({{"cluster.lighthouse"}, address.error().message});
     }
   }
 }
 
 }  // namespace
+
+std::string ConfigProblem::text() const {
+  if (message.starts_with(keys.front())) return message;
+  return fmt::format("{}: {}", keys.front(), message);
+}
 
 std::vector<ConfigProblem> check_rules(const Config& config) {
   Problems problems;
@@ -143,7 +163,7 @@ Result<void> validate_config(const Config& config) {
   }
   if (message.empty()) {
     for (const ConfigProblem& problem : check_rules(config)) {
-      message += fmt::format("{}{}: {}", message.empty() ? "" : "\n", problem.key, problem.message);
+      message += (message.empty() ? "" : "\n") + problem.text();
     }
   }
   if (!message.empty()) return fail(ErrorKind::invalid, std::move(message));

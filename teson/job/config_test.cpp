@@ -185,6 +185,23 @@ TEST(Config, rules_between_keys_blame_a_key_at_its_place) {
               HasSubstr("can be counted"));
 }
 
+TEST(Config, a_rule_that_an_override_breaks_names_the_override) {
+  const std::string file = "[batch]\nlanes = 4\n[model]\nheads = 4\nkv_heads = 4\n";
+  EXPECT_EQ(error_of(parse(file, {"cluster.replicas=8"})),
+            "--set cluster.replicas=8: batch.lanes: expected at least one lane a replica, found 4 "
+            "lanes for cluster.replicas = 8");
+  EXPECT_EQ(error_of(parse("[cluster]\nreplicas = 8\n")),
+            "job.toml:2:12: batch.lanes: expected at least one lane a replica, found 4 lanes for "
+            "cluster.replicas = 8");
+  EXPECT_EQ(
+      error_of(parse("[model]\nlayers = 2\nhidden = 98\n")),
+      "job.toml:3:10: model.hidden: model.heads is 4; expected a divisor of model.hidden, 98");
+  EXPECT_EQ(error_of(parse(file, {"model.heads=5"})),
+            "--set model.heads=5: model.heads is 5; expected a divisor of model.hidden, 96");
+  EXPECT_EQ(error_of(parse(file, {"model.heads=8", "model.heads=5"})),
+            "--set model.heads=5: model.heads is 5; expected a divisor of model.hidden, 96");
+}
+
 TEST(Config, overrides_replace_the_file_and_text_needs_no_quotes) {
   const auto config = parse("[train]\nsteps = 5\n",
                             {"train.steps=7", "run.name=my run", "run.dir='q'", "data.corpus=a/b",
@@ -212,6 +229,12 @@ TEST(Config, wrong_overrides_are_refused) {
   EXPECT_THAT(error_of(parse("", {"train.steps="})), HasSubstr("found the text \"\""));
   EXPECT_THAT(error_of(parse("", {"run.dir=\xff"})), HasSubstr("bytes of UTF-8"));
   EXPECT_THAT(error_of(parse("", {"train.steps=ten"})), HasSubstr("found the text \"ten\""));
+  EXPECT_EQ(error_of(parse("", {"train.seed=18446744073709551615"})),
+            "--set train.seed=18446744073709551615: train.seed: expected a whole number from 0 to "
+            "9223372036854775807, found 18446744073709551615, which is out of range");
+  EXPECT_EQ(error_of(parse("", {"data.corpus="})),
+            "--set data.corpus=: data.corpus: expected a list of 1 to 4096 texts, found an empty "
+            "text in it");
   EXPECT_THAT(error_of(parse("", {"train.steps=1\n[batch]\nlanes=8"})),
               HasSubstr("train.steps: expected a whole number"));
   EXPECT_THAT(error_of(parse("[batch]\nlanes='a'", {"train.steps=x"})),
@@ -263,6 +286,9 @@ TEST(Config, every_key_is_explained_and_the_page_in_docs_is_current) {
               AllOf(HasSubstr("batch.lanes"), Not(HasSubstr("train."))));
   EXPECT_THAT(explain_config("batch.lanes").value(),
               AllOf(HasSubstr("batch.lanes"), Not(HasSubstr("batch.microbatches"))));
+  EXPECT_THAT(explain_config("batch.lanes").value(), HasSubstr("Identity: a run goes on only"));
+  EXPECT_THAT(explain_config("cluster.replicas").value(), HasSubstr("May change when"));
+  EXPECT_THAT(explain_config("train.steps").value(), HasSubstr("unless it moves the learning"));
   EXPECT_THAT(explain_config("batch.lane").error().message,
               HasSubstr("the nearest is batch.lanes"));
   const std::string page =

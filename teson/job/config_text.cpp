@@ -18,9 +18,20 @@ std::string with_capital(std::string text) {
   return text;
 }
 
+constexpr std::string_view kStepsNote =
+    "unless it moves the learning rate (cosine with decay_steps = 0, wsd with decay_steps above 0)";
+
+/// What a resume may do with the key.
+std::string resume_text(const ConfigKey& key) {
+  if (key.scope == KeyScope::identity) return "Identity: a run goes on only with the same value";
+  const std::string text = "May change when a run is resumed";
+  return key.name == "train.steps" ? fmt::format("{}, {}", text, kStepsNote) : text;
+}
+
 std::string explain_key(const ConfigKey& key) {
-  return fmt::format("  {}  (default: {})\n      {}\n      {}.\n", key.name, default_text(key),
-                     key.explanation, with_capital(expected_of(key)));
+  return fmt::format("  {}  (default: {})\n      {}\n      {}.\n      {}.\n", key.name,
+                     default_text(key), key.explanation, with_capital(expected_of(key)),
+                     resume_text(key));
 }
 
 std::string markdown(std::string text) {
@@ -81,13 +92,16 @@ std::string configuration_page() {
       "# Configuration\n\n"
       "A job is one TOML file; `teson train FILE.toml --set key=value` overrides single keys. A "
       "key that is not known, a value\n"
-      "of the wrong type or outside its limits is refused with file, line and column. This page is "
-      "what\n"
-      "`teson config --explain` prints; every key has a default.\n\n"
+      "of the wrong type or outside its limits is refused with file, line and column. Every key "
+      "has a default.\n"
+      "`teson config --explain` says the same as plain text, `--explain KEY` of one key or table; "
+      "this page is printed by\n"
+      "`teson config --markdown`. `teson config FILE` prints a file with all defaults filled "
+      "in.\n\n"
       "Keys marked *identity* belong to what a run is: a run's folder continues only with the same "
-      "values.\n"
-      "`train.steps` is one of them where it moves the learning rate (cosine with decay_steps = 0, "
-      "wsd with decay_steps above 0).\n";
+      "values. All others may\n"
+      "change when a run is resumed, `train.steps` ";
+  text += fmt::format("{}.\n", kStepsNote);
   for (const ConfigTable& table : config_tables()) {
     text +=
         fmt::format("\n## [{}]\n\n{}\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n",

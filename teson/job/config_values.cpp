@@ -131,7 +131,14 @@ std::string found_text(const ConfigValue& value) {
       return fmt::format("the text \"{}\"", truncate_to_width(printable(text), kFoundColumnsMax));
     }
     std::string operator()(const std::vector<std::string>& list) const {
-      return list.empty() ? "an empty list" : fmt::format("a list of {}", list.size());
+      if (list.empty()) return "an empty list";
+      for (const std::string& entry : list) {
+        if (entry.empty()) return "an empty text in it";
+        if (!is_plain_text(entry))
+          return fmt::format("in it the text \"{}\", which is no plain UTF-8",
+                             truncate_to_width(printable(entry), kFoundColumnsMax));
+      }
+      return fmt::format("a list of {}", list.size());
     }
   };
   return std::visit(Describe{}, value);

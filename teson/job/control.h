@@ -43,6 +43,9 @@ struct EnteredReport {
   std::int32_t replica = 0;
   std::int64_t epoch = 0;
   bool was_learner = false;
+  /// The checkpoint that its state came from, if this process began from one.
+  std::string checkpoint;
+  std::int64_t checkpoint_step = 0;
 };
 
 enum class EndKind : std::uint8_t { completed, stopped, failed };

@@ -231,7 +231,8 @@ Result<FaultPlan> parse_faults(const std::vector<std::string>& texts) {
     if (std::find(plan.faults.begin(), plan.faults.end(), fault) != plan.faults.end()) {
       return wrong(text, "the same fault is named twice; each fires once");
     }
-    plan.faults.push_back(fault);
+    fault.text = text;
+    plan.faults.push_back(std::move(fault));
   }
   return plan;
 }
@@ -253,16 +254,14 @@ std::vector<std::string> to_texts(const FaultPlan& plan) {
 Result<void> check_faults(const FaultPlan& plan, const Config& config) {
   for (const Fault& fault : plan.faults) {
     if (fault.replica >= config.cluster.replicas) {
-      return fail(
-          ErrorKind::invalid,
-          fmt::format("--inject {}: there is no replica {}; cluster.replicas is {}, so 0 to {}",
-                      fault.name(), fault.replica, config.cluster.replicas,
-                      config.cluster.replicas - 1));
+      return wrong(
+          fault.text,
+          fmt::format("there is no replica {}; cluster.replicas is {}, so 0 to {}", fault.replica,
+                      config.cluster.replicas, config.cluster.replicas - 1));
     }
     if (fault.step > config.train.steps) {
-      return fail(ErrorKind::invalid,
-                  fmt::format("--inject {}: there is no step {}; train.steps is {}", fault.name(),
-                              fault.step, config.train.steps));
+      return wrong(fault.text, fmt::format("there is no step {}; train.steps is {}", fault.step,
+                                           config.train.steps));
     }
   }
   return {};
@@ -284,6 +283,19 @@ std::optional<Instant> claimed_at(const std::filesystem::path& faults, const Fau
   const auto ns = whole(std::string_view(*text).substr(0, text->size() - 1));
   if (!ns) return std::nullopt;
   return Instant(Duration(*ns));
+}
+
+std::vector<std::string> unfired(const std::filesystem::path& faults, const FaultPlan& plan) {
+  std::vector<std::string> texts;
+  for (const Fault& fault : plan.faults) {
+    std::error_code code;
+    if (!std::filesystem::exists(file_of(faults, fault), code)) texts.push_back(fault.text);
+  }
+  return texts;
+}
+
+std::string unfired_text(const std::vector<std::string>& texts) {
+  return fmt::format("planned, but not put in: {}", fmt::join(texts, " "));
 }
 
 }  // namespace teson::job

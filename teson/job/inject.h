@@ -31,9 +31,13 @@ struct Fault {
   int replica = 0;
   std::int64_t step = 1;
   FaultPhase phase = FaultPhase::compute;
+  std::string text = {};  ///< as it was asked for; for people, no part of its identity
   /// Also its file's name in the folder faults/: "kill-replica1-step20-compute".
   std::string name() const;
-  bool operator==(const Fault&) const = default;
+  bool operator==(const Fault& other) const {
+    return kind == other.kind && replica == other.replica && step == other.step &&
+           phase == other.phase;
+  }
 };
 
 /// Faults at random times, put in by the controller with a signal: kill, stop or segfault.
@@ -76,5 +80,9 @@ Result<void> check_faults(const FaultPlan& plan, const Config& config);
 Result<bool> claim_fault(const std::filesystem::path& faults, const Fault& fault, Instant now);
 /// When it fired; unset if it did not, or if the file is cut.
 std::optional<Instant> claimed_at(const std::filesystem::path& faults, const Fault& fault);
+/// The texts of the planned faults that have not fired in the life of the run so far.
+std::vector<std::string> unfired(const std::filesystem::path& faults, const FaultPlan& plan);
+/// One line about them.
+std::string unfired_text(const std::vector<std::string>& texts);
 
 }  // namespace teson::job

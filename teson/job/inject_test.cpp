@@ -83,7 +83,7 @@ TEST(Inject, faults_must_fit_the_job) {
   Config config;
   EXPECT_TRUE(check_faults(parse_faults({"kill:replica=1,step=100"}).value(), config));
   EXPECT_THAT(check_faults(parse_faults({"kill:replica=2,step=1"}).value(), config).error().message,
-              HasSubstr("there is no replica 2"));
+              testing::StartsWith("--inject kill:replica=2,step=1: there is no replica 2"));
   EXPECT_THAT(
       check_faults(parse_faults({"kill:replica=1,step=101"}).value(), config).error().message,
       HasSubstr("train.steps is 100"));
@@ -136,6 +136,8 @@ TEST(Inject, a_fault_fires_in_one_of_many_processes) {
   ASSERT_TRUE(at);
   EXPECT_GE(at->time_since_epoch().count(), 1234);
   EXPECT_FALSE(claim_fault(folder.path(), fault, Instant{}).value());
+  const auto plan = parse_faults({"kill:replica=1,step=20,phase=vote", "nan:replica=0,step=7"});
+  EXPECT_EQ(unfired(folder.path(), *plan), std::vector<std::string>{"nan:replica=0,step=7"});
   EXPECT_FALSE(claim_fault(folder.path() / "none", fault, Instant{}));
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -78,6 +79,20 @@ class JsonFields {
     if (value != nullptr && value->is_array()) return *value;
     missing(name, "a list");
     return empty;
+  }
+
+  /// None if there is no array of that name.
+  std::vector<std::string> texts(const char* name) {
+    std::vector<std::string> texts;
+    if (find(name) == nullptr) return texts;
+    for (const nlohmann::json& each : list(name)) {
+      if (each.is_string()) {
+        texts.push_back(each.get<std::string>());
+      } else {
+        missing(name, "a list of texts");
+      }
+    }
+    return texts;
   }
 
   void wrong(std::string text) {

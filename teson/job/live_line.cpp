@@ -115,7 +115,7 @@ void LiveLine::update(const Progress& progress) {
   const bool early = drawn_ && clock_.now() - *drawn_ < interval;
   const bool same = !options_.terminal && progress.step == drawn_step_;
   if (early || same) {
-    if (!same) pending_ = progress;
+    pending_ = same ? std::nullopt : std::optional(progress);
     return;
   }
   draw(progress);
@@ -130,6 +130,7 @@ void LiveLine::message(std::string_view text) {
   const std::lock_guard lock(mutex_);
   write((visible_ ? "\r\x1b[K" : "") + printable(text) + "\n");
   visible_ = false;
+  pending_.reset();
   if (options_.terminal) drawn_.reset();
 }
 

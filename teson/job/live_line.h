@@ -55,7 +55,8 @@ class LiveLine {
   void update(const Progress& progress);
   /// Draws at once.
   void update_now(const Progress& progress);
-  /// A line of text that stays, above the live line.
+  /// A line of text that stays, above the live line. A dropped update is forgotten: it is older
+  /// than the text.
   void message(std::string_view text);
   /// Clears the live line; on a plain output writes the last update if it was dropped. Later
   /// updates start anew.

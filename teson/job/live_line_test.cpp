@@ -144,6 +144,23 @@ TEST_F(LiveLineTest, a_terminal_has_one_line_that_is_rewritten_and_cleared) {
   EXPECT_EQ(output(), "\r\x1b[K");
 }
 
+TEST_F(LiveLineTest, nothing_older_than_a_message_is_drawn_after_it) {
+  LiveLine live(clock_, options_);
+  live.update(at(1));
+  live.update(at(2));
+  EXPECT_THAT(output(), Not(HasSubstr("step 2/400")));
+  live.message("replica 1 failed");
+  live.finish();
+  EXPECT_EQ(output(), "replica 1 failed\n");
+  // A history that goes back to the step drawn last overtakes the update of a later one.
+  live.update(at(5));
+  live.update(at(6));
+  live.update(at(5));
+  output();
+  live.finish();
+  EXPECT_EQ(output(), "");
+}
+
 TEST_F(LiveLineTest, a_closed_output_is_no_reason_to_stop) {
   options_.fd = -1;
   LiveLine live(clock_, options_);

@@ -62,8 +62,7 @@ constexpr std::array<Preset, 7> kPresets = {{
 }};
 
 Failure wrong(std::string_view field, const auto& value, std::string_view expected) {
-  return fail(ErrorKind::invalid,
-              fmt::format("model {} is {}; expected {}", field, value, expected));
+  return fail(ErrorKind::invalid, fmt::format("{} is {}; expected {}", field, value, expected));
 }
 
 Result<void> in_range(std::string_view field, std::int64_t value, std::int64_t max) {
@@ -87,24 +86,26 @@ Result<void> validate(const RopeScaling& scaling) {
 }  // namespace
 
 Result<void> validate(const ModelShape& shape) {
-  TESON_TRY_VOID(in_range("vocabulary", shape.vocabulary, kVocabularyMax));
-  TESON_TRY_VOID(in_range("dimension", shape.dimension, kWidthMax));
-  TESON_TRY_VOID(in_range("layers", shape.layers, kLayersMax));
-  TESON_TRY_VOID(in_range("heads", shape.heads, shape.dimension));
-  TESON_TRY_VOID(in_range("kv_heads", shape.kv_heads, shape.heads));
-  TESON_TRY_VOID(in_range("feed_forward", shape.feed_forward, kWidthMax));
-  TESON_TRY_VOID(in_range("context_length", shape.context_length, kContextMax));
+  TESON_TRY_VOID(in_range("data.vocabulary", shape.vocabulary, kVocabularyMax));
+  TESON_TRY_VOID(in_range("model.hidden", shape.dimension, kWidthMax));
+  TESON_TRY_VOID(in_range("model.layers", shape.layers, kLayersMax));
+  TESON_TRY_VOID(in_range("model.heads", shape.heads, shape.dimension));
+  TESON_TRY_VOID(in_range("model.kv_heads", shape.kv_heads, shape.heads));
+  TESON_TRY_VOID(in_range("model.feed_forward", shape.feed_forward, kWidthMax));
+  TESON_TRY_VOID(in_range("batch.sequence_length", shape.context_length, kContextMax));
   if (shape.dimension % shape.heads != 0)
-    return wrong("heads", shape.heads, fmt::format("a divisor of dimension, {}", shape.dimension));
+    return wrong("model.heads", shape.heads,
+                 fmt::format("a divisor of model.hidden, {}", shape.dimension));
   if (shape.heads % shape.kv_heads != 0)
-    return wrong("kv_heads", shape.kv_heads, fmt::format("a divisor of heads, {}", shape.heads));
+    return wrong("model.kv_heads", shape.kv_heads,
+                 fmt::format("a divisor of model.heads, {}", shape.heads));
   if (shape.head_size() % 2 != 0)
-    return wrong("head size (dimension / heads)", shape.head_size(),
+    return wrong("model.hidden / model.heads", shape.head_size(),
                  "an even number: the rotary embedding turns pairs");
   if (!std::isfinite(shape.rope_theta) || shape.rope_theta <= 1)
-    return wrong("rope_theta", shape.rope_theta, "a finite number above 1");
+    return wrong("model.rope_theta", shape.rope_theta, "a finite number above 1");
   if (!std::isfinite(shape.norm_epsilon) || shape.norm_epsilon <= 0 || shape.norm_epsilon >= 1)
-    return wrong("norm_epsilon", shape.norm_epsilon, "a number between 0 and 1");
+    return wrong("model.norm_epsilon", shape.norm_epsilon, "a number between 0 and 1");
   if (shape.rope_scaling) return validate(*shape.rope_scaling);
   return {};
 }

@@ -49,23 +49,23 @@ TEST(ModelShape, what_cannot_be_built_is_refused_by_name) {
   };
   EXPECT_EQ(refusal(ModelShape{}), "accepted");
   EXPECT_EQ(with([](ModelShape& s) { s.heads = 5; }),
-            "model heads is 5; expected a divisor of dimension, 96");
+            "model.heads is 5; expected a divisor of model.hidden, 96");
   EXPECT_EQ(with([](ModelShape& s) { s.kv_heads = 3; }),
-            "model kv_heads is 3; expected a divisor of heads, 4");
+            "model.kv_heads is 3; expected a divisor of model.heads, 4");
   EXPECT_EQ(with([](ModelShape& s) { s.heads = s.kv_heads = 32; }),
-            "model head size (dimension / heads) is 3; expected an even number: the rotary "
-            "embedding turns pairs");
-  EXPECT_EQ(with([](ModelShape& s) { s.layers = 0; }), "model layers is 0; expected 1 to 4096");
+            "model.hidden / model.heads is 3; expected an even number: the rotary embedding turns "
+            "pairs");
+  EXPECT_EQ(with([](ModelShape& s) { s.layers = 0; }), "model.layers is 0; expected 1 to 4096");
   EXPECT_EQ(with([](ModelShape& s) { s.vocabulary = -1; }),
-            "model vocabulary is -1; expected 1 to 16777216");
-  EXPECT_EQ(with([](ModelShape& s) { s.kv_heads = 8; }), "model kv_heads is 8; expected 1 to 4");
+            "data.vocabulary is -1; expected 1 to 16777216");
+  EXPECT_EQ(with([](ModelShape& s) { s.kv_heads = 8; }), "model.kv_heads is 8; expected 1 to 4");
   EXPECT_EQ(with([](ModelShape& s) { s.norm_epsilon = 0; }),
-            "model norm_epsilon is 0; expected a number between 0 and 1");
+            "model.norm_epsilon is 0; expected a number between 0 and 1");
   EXPECT_NE(with([](ModelShape& s) { s.rope_theta = std::numeric_limits<double>::quiet_NaN(); }),
             "accepted");
   EXPECT_NE(with([](ModelShape& s) { s.rope_scaling = RopeScaling{0.5, 1, 4, 8192}; }), "accepted");
   EXPECT_EQ(with([](ModelShape& s) { s.rope_scaling = RopeScaling{8, 4, 4, 8192}; }),
-            "model rope_scaling.high_freq_factor is 4; expected more than low_freq_factor, 4");
+            "rope_scaling.high_freq_factor is 4; expected more than low_freq_factor, 4");
   EXPECT_NE(with([](ModelShape& s) { s.dimension = std::numeric_limits<std::int64_t>::max(); }),
             "accepted");
 }

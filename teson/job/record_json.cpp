@@ -10,9 +10,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 11> kEventNames = {
-    "started",    "failure",  "epoch",   "recovered", "rejoin",  "checkpoint",
-    "evaluation", "injected", "refused", "warning",   "finished"};
+constexpr std::array<std::string_view, 12> kEventNames = {
+    "started",    "resumed",    "failure",  "epoch",   "recovered", "rejoin",
+    "checkpoint", "evaluation", "injected", "refused", "warning",   "finished"};
 constexpr std::size_t kLanesMax = 1 << 16;
 constexpr std::size_t kCauseBytesMax = 16 << 10;
 
@@ -110,6 +110,7 @@ std::string to_json(const EventRecord& record) {
   put(json, "epoch", record.epoch);
   if (!record.cause.empty()) json["cause"] = record.cause.substr(0, kCauseBytesMax);
   put(json, "detect_ms", record.detect_ms);
+  put(json, "fence_ms", record.fence_ms);
   put(json, "reconfigure_ms", record.reconfigure_ms);
   put(json, "commit_ms", record.commit_ms);
   put(json, "rejoin_ms", record.rejoin_ms);
@@ -169,6 +170,7 @@ Result<EventRecord> parse_event_record(std::string_view line) {
   record.epoch = fields.optional_whole<std::uint64_t>("epoch");
   record.cause = fields.text("cause");
   record.detect_ms = fields.optional_real("detect_ms");
+  record.fence_ms = fields.optional_real("fence_ms");
   record.reconfigure_ms = fields.optional_real("reconfigure_ms");
   record.commit_ms = fields.optional_real("commit_ms");
   record.rejoin_ms = fields.optional_real("rejoin_ms");

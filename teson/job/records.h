@@ -28,8 +28,10 @@ struct StepRecord {
   bool skipped = false;  ///< committed without an update, for a non-finite gradient
 };
 
+/// What each says, and with which fields: docs/formats/run_folder.md.
 enum class EventKind : std::uint8_t {
   started,
+  resumed,
   failure,
   epoch,
   recovered,
@@ -52,8 +54,9 @@ struct EventRecord {
   std::optional<std::uint64_t> epoch;
   std::string cause;  ///< "SIGKILL", "exit code 3", "hang", "stop", the text of an exception; or
                       ///< what the event says
-  std::optional<double> detect_ms, reconfigure_ms, commit_ms, rejoin_ms;  ///< see FailureLedger
-  std::optional<double> loss;                                             ///< of an evaluation
+  std::optional<double> detect_ms, fence_ms, reconfigure_ms, commit_ms,
+      rejoin_ms;               ///< see FailureLedger
+  std::optional<double> loss;  ///< of an evaluation
 };
 
 /// Who computed a lane of a committed step, from which samples.

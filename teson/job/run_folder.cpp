@@ -91,14 +91,6 @@ Result<void> check_same_run(const RunPaths& paths, const Config& config) {
                           paths.dir.string(), ways, text));
 }
 
-/// Whether the folder's run has something to go on from: a committed step or a checkpoint.
-bool has_begun(const RunPaths& paths) {
-  std::error_code code;
-  const bool has_steps = fs::file_size(paths.metrics(), code) > 0 && !code;
-  return has_steps || (fs::exists(paths.checkpoints(), code) &&
-                       !fs::is_empty(paths.checkpoints(), code) && !code);
-}
-
 Result<void> check_space(const fs::path& dir, std::uint64_t bytes_free_min) {
   struct statvfs info{};
   if (::statvfs(dir.c_str(), &info) != 0)
@@ -117,10 +109,10 @@ bool is_secret(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-Result<std::string> make_secret(const fs::path& path) {
-  if (auto kept = read_secret(path)) return kept;
-  std::string secret;
-  for (int i = 0; i < 4; ++i)
+Result<std::string> make_secret(const fs::path& path, const std::string& given) {
+  if (auto kept = read_secret(path); kept && (given.empty() || *kept == given)) return kept;
+  std::string secret = given;
+  for (int i = 0; i < 4 && given.empty(); ++i)
     secret += fmt::format("{:016x}", entropy64());
   const fs::path temporary = path.string() + ".new";
   ::unlink(temporary.c_str());
@@ -135,6 +127,13 @@ Result<std::string> make_secret(const fs::path& path) {
 }
 
 }  // namespace
+
+bool has_begun(const RunPaths& paths) {
+  std::error_code code;
+  const bool has_steps = fs::file_size(paths.metrics(), code) > 0 && !code;
+  return has_steps || (fs::exists(paths.checkpoints(), code) &&
+                       !fs::is_empty(paths.checkpoints(), code) && !code);
+}
 
 fs::path RunPaths::worker_log(int replica) const {
   return logs() / fmt::format("worker-{}.log", replica);
@@ -205,7 +204,7 @@ Result<void> RunFolder::settle(const Config& config, const RunFolderOptions& opt
   for (const fs::path& folder : {paths_.checkpoints(), paths_.logs(), paths_.faults()}) {
     TESON_TRY_VOID(make_folders(folder));
   }
-  TESON_TRY(secret_, make_secret(paths_.secret()));
+  TESON_TRY(secret_, make_secret(paths_.secret(), options.secret));
   return write_file_atomic(paths_.config(), to_toml(config));
 }
 
@@ -221,6 +220,12 @@ Result<void> RunFolder::make_sockets(const fs::path& base) {
 
 Result<RunFolder> RunFolder::open(const fs::path& dir, const Config& config,
                                   const RunFolderOptions& options) {
+  if (!options.secret.empty() && !is_secret(options.secret)) {
+    return fail(ErrorKind::invalid,
+                fmt::format("the run's secret: expected {} hexadecimal digits, as `openssl rand "
+                            "-hex {}` prints them, found a text of {} bytes",
+                            kSecretDigits, kSecretDigits / 2, options.secret.size()));
+  }
   TESON_TRY_VOID(make_folders(dir));
   std::error_code code;
   RunFolder folder;

@@ -36,6 +36,8 @@ struct RunFolderOptions {
   /// Move what an earlier run left into previous-N/ inside the folder and start from nothing.
   bool start_anew = false;
   std::uint64_t bytes_free_min = 16ULL << 20;
+  /// 64 hexadecimal digits, of a lighthouse that others run. Empty: the folder's, made if missing.
+  std::string secret;
   /// Where the folder of sockets is made. Empty: $XDG_RUNTIME_DIR if that is ours and short, else
   /// /tmp.
   std::filesystem::path socket_base;
@@ -46,7 +48,7 @@ struct RunFolderOptions {
 class RunFolder {
  public:
   /// Makes or takes over `dir`. Refused with `invalid`: a file, a folder that holds something else,
-  /// the folder of a run that has begun with another configuration (differences named); with `overloaded`: in
+  /// the folder of a run that has begun with another configuration (differences named), a secret that is none; with `overloaded`: in
   /// use by a living run (its pid named); with `failed`: not writable, disk full. Afterwards
   /// config.toml holds `config`; checkpoints/, logs/, faults/, the secret and the folder of sockets
   /// exist; what dead runs left of the last is removed.
@@ -86,6 +88,9 @@ class RunFolder {
   Fd lock_;
   SocketFolder sockets_;
 };
+
+/// Whether a run has something to go on from: a committed step or a checkpoint.
+bool has_begun(const RunPaths& paths);
 
 /// What is read by a worker, or by a later command. `invalid` if the file is not 64 hexadecimal
 /// digits or others may read it.

@@ -229,6 +229,20 @@ TEST_F(RunFolderTest, a_secret_that_others_could_read_is_replaced) {
   EXPECT_EQ(open()->secret().size(), 64u);
 }
 
+TEST_F(RunFolderTest, a_secret_that_is_given_becomes_the_runs) {
+  options_.secret = "not one";
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("64 hexadecimal digits"), HasSubstr("7 bytes")));
+  EXPECT_FALSE(fs::exists(dir_));
+  options_.secret = std::string(64, 'a');
+  EXPECT_EQ(open()->secret(), options_.secret);
+  EXPECT_EQ(mode(dir_ / "secret"), 0600u);
+  options_.secret.clear();
+  EXPECT_EQ(open()->secret(), std::string(64, 'a'));
+  options_.secret = std::string(64, 'b');
+  EXPECT_EQ(open()->secret(), options_.secret);
+  EXPECT_EQ(read_secret(dir_ / "secret").value(), options_.secret);
+}
+
 TEST_F(RunFolderTest, only_stale_folders_with_our_name_are_removed) {
   const auto living = make_socket_folder(folder_.path());
   ASSERT_TRUE(living);

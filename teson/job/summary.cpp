@@ -125,24 +125,28 @@ std::string to_json(const Summary& summary) {
   Json failures = Json::array();
   for (const FailureRow& row : summary.failures)
     failures.push_back(to_json_value(row));
-  const Json json = {{"status", summary.status},
-                     {"reason", summary.reason},
-                     {"steps", summary.steps},
-                     {"steps_planned", summary.steps_planned},
-                     {"steps_lost", summary.steps_lost},
-                     {"steps_skipped", summary.steps_skipped},
-                     {"tokens", summary.tokens},
-                     {"samples_planned", summary.samples_planned},
-                     {"samples_used", summary.samples_used},
-                     {"loss_first", number(summary.loss_first)},
-                     {"loss_last", number(summary.loss_last)},
-                     {"val_loss", number(summary.val_loss)},
-                     {"unigram_entropy", number(summary.unigram_entropy)},
-                     {"weights_sha256", summary.weights_sha256},
-                     {"seconds", number(summary.seconds)},
-                     {"tokens_per_s", number(summary.tokens_per_s)},
-                     {"replicas", summary.replicas},
-                     {"failures", std::move(failures)}};
+  const Json json = {
+      {"status", summary.status},
+      {"reason", summary.reason},
+      {"steps", summary.steps},
+      {"steps_planned", summary.steps_planned},
+      {"steps_lost", summary.steps_lost},
+      {"steps_skipped", summary.steps_skipped},
+      {"tokens", summary.tokens},
+      {"samples_planned", summary.samples_planned},
+      {"samples_used", summary.samples_used},
+      {"loss_first", number(summary.loss_first)},
+      {"loss_last", number(summary.loss_last)},
+      {"val_loss", number(summary.val_loss)},
+      {"val_loss_step", summary.val_loss_step ? Json(*summary.val_loss_step) : Json()},
+      {"unigram_entropy", number(summary.unigram_entropy)},
+      {"weights_sha256", summary.weights_sha256},
+      {"seconds", number(summary.seconds)},
+      {"tokens_per_s", number(summary.tokens_per_s)},
+      {"replicas", summary.replicas},
+      {"faults_unfired", summary.faults_unfired},
+      {"failures_total", summary.failures_total},
+      {"failures", std::move(failures)}};
   return dump_line(json, 2) + "\n";
 }
 
@@ -162,11 +166,14 @@ Result<Summary> parse_summary(std::string_view text) {
   summary.loss_first = fields.optional_real("loss_first");
   summary.loss_last = fields.optional_real("loss_last");
   summary.val_loss = fields.optional_real("val_loss");
+  summary.val_loss_step = fields.optional_whole<std::int64_t>("val_loss_step");
   summary.unigram_entropy = fields.optional_real("unigram_entropy");
   summary.weights_sha256 = fields.text("weights_sha256");
   summary.seconds = fields.real("seconds");
   summary.tokens_per_s = fields.real("tokens_per_s");
   summary.replicas = fields.whole<int>("replicas");
+  summary.faults_unfired = fields.texts("faults_unfired");
+  summary.failures_total = fields.whole<std::int64_t>("failures_total");
   for (const nlohmann::json& each : fields.list("failures")) {
     TESON_TRY(FailureRow row, parse_failure(each));
     summary.failures.push_back(std::move(row));
@@ -187,25 +194,34 @@ Result<Summary> read_summary(const std::filesystem::path& path) {
 }
 
 std::string format_summary(const Summary& summary, std::size_t failures_max) {
+  const auto count = [](std::int64_t number) { return format_count(static_cast<double>(number)); };
+  const std::string val_loss =
+      shown(summary.val_loss, 4) +
+      (summary.val_loss_step ? fmt::format(" after step {}", *summary.val_loss_step) : "");
   std::vector<Row> rows = {
       {"status",
        printable(summary.reason.empty() ? summary.status : summary.status + ": " + summary.reason)},
-      {"steps",
-       fmt::format("{} of {}, {} lost{}", summary.steps, summary.steps_planned, summary.steps_lost,
-                   summary.steps_skipped > 0
-                       ? fmt::format(", {} without update", summary.steps_skipped)
-                       : "")},
-      {"samples",
+      {"the whole run", ""},
+      {"  steps", fmt::format("{} of {}{}", summary.steps, summary.steps_planned,
+                              summary.steps_skipped > 0
+                                  ? fmt::format(", {} without update", summary.steps_skipped)
+                                  : "")},
+      {"  samples",
        fmt::format("{} used of {} planned", summary.samples_used, summary.samples_planned)},
-      {"tokens", fmt::format("{} ({} a second)", format_count(static_cast<double>(summary.tokens)),
-                             format_count(summary.tokens_per_s))},
-      {"loss", fmt::format("{} to {}", shown(summary.loss_first, 4), shown(summary.loss_last, 4))},
-      {"validation loss", shown(summary.val_loss, 4)},
-      {"unigram entropy", shown(summary.unigram_entropy, 4)},
-      {"time", fmt::format("{} ({:.1f} s)", format_seconds(summary.seconds), summary.seconds)},
-      {"replicas", fmt::format("{}", summary.replicas)},
-      {"weights sha256", summary.weights_sha256.empty() ? "–" : printable(summary.weights_sha256)},
-      {"failures", fmt::format("{}", summary.failures.size())},
+      {"  tokens", count(summary.tokens)},
+      {"  loss",
+       fmt::format("{} to {}", shown(summary.loss_first, 4), shown(summary.loss_last, 4))},
+      {"  validation loss", val_loss},
+      {"  unigram entropy", shown(summary.unigram_entropy, 4)},
+      {"  weights sha256",
+       summary.weights_sha256.empty() ? "–" : printable(summary.weights_sha256)},
+      {"  failures", fmt::format("{}", summary.failures_total)},
+      {"this session", ""},
+      {"  time", fmt::format("{} ({:.1f} s)", format_seconds(summary.seconds), summary.seconds)},
+      {"  tokens a second", format_count(summary.tokens_per_s)},
+      {"  replicas", fmt::format("{}", summary.replicas)},
+      {"  steps lost", fmt::format("{}", summary.steps_lost)},
+      {"  failures", fmt::format("{}", summary.failures.size())},
   };
   std::string text = format_table(rows, 2);
   if (!summary.failures.empty()) text += "\n" + format_failures(summary.failures, failures_max);

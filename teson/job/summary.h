@@ -12,24 +12,31 @@
 
 namespace teson::job {
 
-/// How a run ended and what it did. Fields that are not known stay unset: null in the file, a dash
-/// in the table.
+/// How a run ended and what it did (docs/formats/run_folder.md). A session is one `teson train`; a
+/// run may have several. Fields that are not known stay unset: null in the file, a dash in the table.
 struct Summary {
   std::string status = "completed";  ///< completed, stopped (on request), failed
   std::string reason;                ///< of a failed run
-  std::int64_t steps = 0;            ///< committed
+
+  // Of the whole run.
+  std::int64_t steps = 0;  ///< committed
   std::int64_t steps_planned = 0;
-  std::int64_t steps_lost = 0;     ///< committed and then lost
   std::int64_t steps_skipped = 0;  ///< committed without an update
   std::int64_t tokens = 0;
   std::int64_t samples_planned = 0;
   std::int64_t samples_used = 0;
   std::optional<double> loss_first, loss_last;  ///< mean per token
-  std::optional<double> val_loss;
+  std::optional<double> val_loss;               ///< the last one measured …
+  std::optional<std::int64_t> val_loss_step;    ///< … after this step
   std::optional<double> unigram_entropy;  ///< of the training split's tokens, nats: the loss of a
                                           ///< model that knows only frequencies
   std::string weights_sha256;
-  double seconds = 0;  ///< wall time of this session of the run
+  std::int64_t failures_total = 0;          ///< of all sessions
+  std::vector<std::string> faults_unfired;  ///< planned with --inject, and not put in so far
+
+  // Of this session.
+  std::int64_t steps_lost = 0;  ///< committed and then lost
+  double seconds = 0;           ///< wall time
   double tokens_per_s = 0;
   int replicas = 0;
   std::vector<FailureRow> failures;

@@ -27,6 +27,8 @@ Summary example() {
   summary.tokens_per_s = 8359;
   summary.replicas = 2;
   summary.weights_sha256 = std::string(64, 'a');
+  summary.failures_total = 5;
+  summary.faults_unfired = {"kill:replica=0,step=90"};
   summary.failures = {
       {1, "SIGKILL", 20, true, {}, 1.25, 2.0, 8.5, 120.0, 900.0},
       {0, "正常でない終了", 40, false, {}, std::nullopt, 3.0, 9.0, 80.0, std::nullopt}};
@@ -43,6 +45,8 @@ TEST(Summary, comes_back_from_its_file) {
   EXPECT_EQ(again->failures[1].cause, "正常でない終了");
   EXPECT_EQ(again->failures[1].detect_ms, std::nullopt);
   EXPECT_EQ(again->val_loss, std::nullopt);
+  EXPECT_EQ(again->failures_total, 5);
+  EXPECT_EQ(again->faults_unfired, example().faults_unfired);
 }
 
 TEST(Summary, numbers_that_are_not_finite_become_null) {
@@ -77,11 +81,17 @@ TEST(Summary, the_table_of_failures_is_aligned_also_with_wide_characters) {
 
 TEST(Summary, says_what_people_want_to_know) {
   const std::string text = format_summary(example());
-  for (const char* part :
-       {"100 of 100, 0 lost", "1600 used of 1600 planned", "6.2500 to 3.5000", "0:12",
-        "SIGKILL (injected)", "120.0", "900.0", "102k (8.36k a second)"}) {
+  for (const char* part : {"100 of 100", "1600 used of 1600 planned", "6.2500 to 3.5000", "0:12",
+                           "SIGKILL (injected)", "120.0", "900.0", "102k", "8.36k"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+  // Which figures are of all sessions, and which of this one.
+  EXPECT_THAT(text, testing::ContainsRegex("the whole run\n(.*\n)*    failures +5\n"
+                                           "  this session\n(.*\n)*    failures +2\n"));
+  Summary stopped = example();
+  stopped.val_loss = 4.5;
+  stopped.val_loss_step = 50;
+  EXPECT_THAT(format_summary(stopped), HasSubstr("4.5000 after step 50"));
   Summary failed;
   failed.status = "failed";
   failed.reason = "replica 1:\nexit code 3\x1b[31m";

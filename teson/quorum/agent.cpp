@@ -25,8 +25,9 @@ class Agent::Impl {
     uplink.on_link = [this](bool is_up) {
       if (options_.on_link) options_.on_link(is_up);
     };
+    uplink.on_unreachable = options_.on_unreachable;
     uplink.on_refused = [this](const Error& error) {
-      handle(Refused{"handshake", "", "", error.describe()});
+      handle(Refused{"handshake", "", "", error.message});
     };
     uplink_ = std::make_unique<Uplink>(loop, std::move(uplink));
     uplink_->start();
@@ -56,10 +57,10 @@ class Agent::Impl {
     if (options_.on_event) options_.on_event(event);
   }
   void handle(const Refused& refused) {
-    log_error("quorum", "the lighthouse refused this agent: {}: expected {}, found {}: {}",
-              refused.field, refused.expected, refused.found, refused.message);
     uplink_->stop_soon();
-    if (options_.on_refused) options_.on_refused(refused);
+    if (options_.on_refused) return options_.on_refused(refused);
+    log_error("quorum", "the lighthouse refused this agent: {}: {}", refused.field,
+              refused.message);
   }
   void handle(const Welcome&) {}
   void handle(const Fence&) {}

@@ -26,7 +26,9 @@ struct AgentOptions {
   std::function<void(const RecordNews&)> on_record;
   /// The link to the lighthouse came up or broke. May be empty.
   std::function<void(bool up)> on_link;
-  /// The lighthouse refused this agent for good (other job or protocol). May be empty.
+  /// The lighthouse could not be reached; it is tried again soon. Must be quick. May be empty.
+  std::function<void(const Error&)> on_unreachable;
+  /// The lighthouse refused this agent for good (other secret, job or protocol). May be empty.
   std::function<void(const Refused&)> on_refused;
 };
 

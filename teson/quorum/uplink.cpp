@@ -96,14 +96,15 @@ std::shared_ptr<net::Channel> Uplink::connect_once(int* refusals) {
     *refusals = 0;
     return std::move(*connected);
   }
-  const Error error =
-      connected.error().in("connecting to the lighthouse at " + options_.lighthouse.to_string());
+  const Error error = connected.error().in("connecting to the lighthouse");
   if (error.kind != ErrorKind::invalid) {
     *refusals = 0;
   } else if (++*refusals >= refusals_max) {
     stop_soon();
     options_.on_refused(error);
+    return nullptr;
   }
+  if (options_.on_unreachable) options_.on_unreachable(connected.error());
   return nullptr;
 }
 

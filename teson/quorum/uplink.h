@@ -30,6 +30,9 @@ struct UplinkOptions {
   std::function<void(const FromLighthouse&)> on_message;
   /// On the loop's thread or the connecting one.
   std::function<void(bool up)> on_link;
+  /// A try has failed, and the next follows soon. On the connecting thread; must be quick. May be
+  /// empty.
+  std::function<void(const Error&)> on_unreachable = {};
   /// The lighthouse cannot be spoken to, and trying again will not help: another job, secret,
   /// protocol. Then nothing more is tried.
   std::function<void(const Error&)> on_refused;

@@ -107,6 +107,8 @@ Result<void> Trainer::finish(const Epoch& epoch) {
   finish.step = replica_.state().step;
   if (*ended_ == FinishStatus::completed) {
     TESON_TRY(finish.val_loss, evaluate());
+    if (finish.val_loss && options_.events.evaluated)
+      options_.events.evaluated(finish.step, *finish.val_loss);
   }
   if (speaks_for_job()) {
     if (*ended_ != FinishStatus::failed) {

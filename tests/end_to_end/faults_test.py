@@ -1,5 +1,6 @@
 """Each kind of fault, alone: the run goes on, and says what happened."""
 
+import datetime
 import json
 import os
 import shutil
@@ -28,6 +29,11 @@ def a_killed_worker_is_replaced_and_every_phase_is_stamped(case):
     assert failure["replica"] == 1 and failure["cause"] == "SIGKILL" and failure["injected"], failure
     for phase in ("detect_ms", "reconfigure_ms", "commit_ms", "rejoin_ms"):
         assert failure[phase] is not None and 0 <= failure[phase] < 10000, failure
+    assert "replica 1 failed after step 19: SIGKILL\n" in run.text(), run.text()
+    events = run.lines("events.jsonl")
+    assert [line["cause"] for line in events if line["kind"] == "failure"] == ["SIGKILL"], events
+    offsets = [datetime.datetime.fromisoformat(line["time"][:-1] + "+00:00").timestamp() * 1e3 - line["monotonic_ns"] / 1e6 for line in events]
+    assert max(offsets) - min(offsets) < 20, f"time and monotonic_ns are of different instants: {offsets}"
 
 
 def a_stopped_worker_is_expelled_and_replaced(case):
@@ -58,8 +64,24 @@ def a_nan_is_skipped_counted_and_seen(case):
     run = case.train(sets=SETS, inject=["nan:replica=1,step=10"])
     summary = run.summary()
     assert summary["steps_skipped"] == 1 and summary["failures"] == [], summary
+    injected = [line for line in run.lines("events.jsonl") if line["kind"] == "injected"]
+    assert [line["cause"] for line in injected] == ["nan-replica1-step10-compute"], injected
     line = run.lines("metrics.jsonl")[9]
     assert line["step"] == 10 and line["skipped"] and line["gradient_norm"] is None, line
+
+
+def faults_that_did_not_fire_are_named(case):
+    # It dies at step 10 of its first life, and is not there for the second fault.
+    faults = ["kill:replica=1,step=10", "kill:replica=1,step=11,phase=checkpoint"]
+    run = case.train(sets=SETS, inject=faults)
+    told = f"planned, but not put in: {faults[1]}\n"
+    assert told in run.text() and run.summary()["faults_unfired"] == faults[1:], run.text()
+    assert told in case.train(sets=SETS, inject=faults).text()
+
+
+def fixed_members_are_counted_as_alive(case):
+    run = case.train(sets=SETS + ["cluster.fault_tolerance=false"])
+    assert "replicas 2/2" in run.text() and "replicas 0/2" not in run.text(), run.text()
 
 
 def a_loss_that_stays_nan_ends_the_run_and_says_where_it_began(case):
@@ -164,7 +186,8 @@ def random_kills(case):
 
 main(a_killed_worker_is_replaced_and_every_phase_is_stamped, a_stopped_worker_is_expelled_and_replaced,
      a_hanging_worker_is_expelled_and_replaced, a_crash_in_native_code_is_named, an_exception_is_quoted,
-     a_nan_is_skipped_counted_and_seen, a_loss_that_stays_nan_ends_the_run_and_says_where_it_began,
+     a_nan_is_skipped_counted_and_seen, faults_that_did_not_fire_are_named,
+     fixed_members_are_counted_as_alive, a_loss_that_stays_nan_ends_the_run_and_says_where_it_began,
      a_corpus_cut_short_ends_the_run_and_is_named,
      a_worker_that_crashes_at_every_start_ends_the_run_with_a_diagnosis, two_at_once_of_three,
      all_workers_killed_come_back_from_the_checkpoint, a_kill_while_a_checkpoint_begins,

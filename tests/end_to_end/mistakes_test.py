@@ -1,11 +1,14 @@
 """What users run into: one clear message each, an exit status that says whose fault it was, and nothing lost."""
 
+import contextlib
 import resource
+import signal
 import socket
 import subprocess
+import time
 
 import harness
-from harness import main
+from harness import main, wait_until
 
 SETS = ["train.steps=20", "cluster.replicas=2"]
 
@@ -18,9 +21,31 @@ def refused(case, status, *words, **arguments):
     return run
 
 
-def teson(*arguments):
-    done = subprocess.run([harness.TESON, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=20)
+def teson(*arguments, cwd=None):
+    done = subprocess.run([harness.TESON.absolute(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                          timeout=20, cwd=cwd)
     return done.returncode, done.stdout + done.stderr
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def lighthouse(case, port, secret, job="tiny"):
+    process = subprocess.Popen([harness.TESON, "lighthouse", "--job-bind", f"tcp:127.0.0.1:{port}", "--job", job, "--replicas", "2",
+                                "--record", case.folder / "lighthouse.record"], env={"TESON_JOB_SECRET": secret}, stdin=subprocess.DEVNULL)
+    try:
+        def listens():
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+        wait_until(listens, 10, lambda: "the lighthouse does not listen")
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def an_unknown_key_is_named_with_its_place_and_the_nearest(case):
@@ -84,6 +109,86 @@ def a_port_in_use_is_named(case):
         port = taken.getsockname()[1]
         status, text = teson("lighthouse", "--bind", f"127.0.0.1:{port}")
         assert status == 1 and str(port) in text, (status, text)
+
+
+def an_unreachable_lighthouse_is_told_and_one_ctrl_c_ends_at_once(case):
+    run = case.start(sets=SETS + [f"cluster.lighthouse=tcp:127.0.0.1:{free_port()}"])
+    told = "cannot reach the lighthouse at tcp:127.0.0.1:"
+    wait_until(lambda: told in run.text(), 10, run.text)
+    assert "connection refused" in run.text() and run.text().count(told) == 1, run.text()
+    assert any(told in line.get("cause", "") for line in run.lines("events.jsonl")), run.lines("events.jsonl")
+    began = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    run.wait(10)
+    assert run.status == 130 and time.monotonic() - began < 3, (run.status, run.text())
+
+
+def a_lighthouse_may_come_later(case):
+    port = free_port()
+    run = case.start(sets=SETS + [f"cluster.lighthouse=tcp:127.0.0.1:{port}"], env={"TESON_JOB_SECRET": "a" * 64})
+    wait_until(lambda: "cannot reach the lighthouse" in run.text(), 10, run.text)
+    with lighthouse(case, port, "a" * 64):
+        assert run.wait().status == 0, run.text()
+    assert f"reached the lighthouse at tcp:127.0.0.1:{port}" in run.text(), run.text()
+    assert (run.folder / "secret").read_text() == "a" * 64
+
+
+def a_lighthouse_of_another_job_or_secret_ends_the_run(case):
+    port = free_port()
+    sets = SETS + [f"cluster.lighthouse=tcp:127.0.0.1:{port}"]
+    with lighthouse(case, port, "a" * 64):
+        refused(case, 2, "secret differs", name="secret", sets=sets, env={"TESON_JOB_SECRET": "b" * 64})
+        run = refused(case, 2, "job id differs", name="job", sets=sets + ["run.name=other"], env={"TESON_JOB_SECRET": "a" * 64})
+        assert [line["kind"] for line in run.lines("events.jsonl")] == ["started", "refused", "finished"], run.lines("events.jsonl")
+        refused(case, 2, "64 hexadecimal digits", name="short", sets=sets, env={"TESON_JOB_SECRET": "b"})
+
+
+def output_that_is_lost_is_a_failure(case):
+    with open("/dev/full", "w") as full:
+        def status(*arguments):
+            done = subprocess.run([harness.TESON, *arguments], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            assert "No space left" in done.stderr or "standard output" in done.stderr, (arguments, done.stderr)
+            return done.returncode
+        assert status("config") == status("--help") == status("config", "--markdown") == 1
+        run = case.train(sets=SETS)
+        assert status("generate", run.folder, "--prompt", "the ", "--tokens", "4") == 1
+        sets = [word for each in SETS for word in ("--set", each)]
+        assert status("train", harness.TINY, "--run-dir", run.folder, *sets) == 1
+
+
+def words_that_lead_nowhere_are_refused(case):
+    def said(expected, *arguments):
+        status, text = teson(*arguments)
+        assert status == 2 and expected in text, (arguments, status, text)
+    said("there is no command 'trian'; the nearest is train", "trian", str(harness.TINY))
+    said("excludes", "config", "--explain", "--set", "train.steps=3")
+    said("no key or table", "config", "--explain", str(harness.TINY))
+    said("expected above 0 to 1", "generate", ".", "--top-p", "0")
+    said("not in range 1 to 100000", "lighthouse", "--min-replicas", "0")
+    said("--inject kill:replica=7,step=3: there is no replica 7", "train", str(harness.TINY), "--inject", "kill:replica=7,step=3")
+    status, text = teson("config", "--set", "train.steps=30", "--set", "batch.lanes=8", str(harness.TINY))
+    assert status == 0 and "steps = 30\n" in text and "lanes = 8\n" in text, text
+
+
+def shared_tokens_of_another_corpus_are_kept(case):
+    shared = SETS + ["data.prepared=shared"]
+    first = case.train("first", sets=shared)
+    refused(case, 2, "shared", "a vocabulary of 512 tokens, and 400 are asked for", name="second", sets=shared + ["data.vocabulary=400"])
+    # The name was relative to the folder that the run was started from.
+    status, text = teson("generate", str(first.folder), "--prompt", "the ", "--tokens", "4", cwd="/")
+    assert status == 0 and text.startswith("the "), (status, text)
+    assert "has done its 20 steps" in case.train("first", sets=shared).text()
+
+
+def what_is_left_out_of_a_corpus_is_told(case):
+    folder = case.folder / "corpus"
+    folder.mkdir()
+    (folder / "a.txt").write_text("\f".join(f"word{i} and word{i + 1}" * 9 for i in range(200)))
+    (folder / "scan.pdf").write_text("no text")
+    sets = SETS + [f'data.corpus=["{folder}"]', "data.vocabulary=100000", "train.evaluate_batches=1"]
+    run = case.train(sets=sets)
+    assert "corpus: 1 file taken, 1 skipped that is no text by name, such as '" + str(folder / "scan.pdf") in run.text(), run.text()
+    assert "tokens, not the 100000 of data.vocabulary: the training text has nothing left to merge" in run.text(), run.text()
 
 
 def a_full_disk_is_named(case):
@@ -153,7 +258,10 @@ def elastic_mode_drops_what_a_dead_group_was_computing(case):
     assert alone, "no step was committed by the survivor alone"
 
 
-main(an_unknown_key_is_named_with_its_place_and_the_nearest, a_missing_configuration_is_named, a_run_folder_that_is_used_is_refused,
+main(an_unreachable_lighthouse_is_told_and_one_ctrl_c_ends_at_once, a_lighthouse_may_come_later,
+     a_lighthouse_of_another_job_or_secret_ends_the_run, output_that_is_lost_is_a_failure, words_that_lead_nowhere_are_refused,
+     shared_tokens_of_another_corpus_are_kept, what_is_left_out_of_a_corpus_is_told,
+     an_unknown_key_is_named_with_its_place_and_the_nearest, a_missing_configuration_is_named, a_run_folder_that_is_used_is_refused,
      another_configuration_is_refused_and_the_difference_named, a_folder_that_cannot_be_written_is_named,
      names_with_spaces_and_other_scripts_work, bad_corpora_are_named, a_port_in_use_is_named, a_full_disk_is_named,
      too_few_descriptors_are_named, output_that_is_no_terminal_has_plain_lines,

@@ -10,6 +10,12 @@ from harness import main, processes_of, wait_until
 SETS = ["train.steps=60", "batch.lanes=4", "cluster.replicas=2", "checkpoint.every=10"]
 
 
+def wait_first_step(run):
+    """Until the workers are within the first step, which takes them long."""
+    wait_until(lambda: any(line["kind"] == "epoch" for line in run.lines("events.jsonl")), 30, run.text)
+    time.sleep(0.5)
+
+
 def kill_nine_of_everything_resumes_to_the_same_bits(case):
     plain = case.train("plain", sets=SETS).summary()
     run = case.start("hit", sets=SETS)
@@ -44,27 +50,51 @@ def ctrl_c_ends_with_a_checkpoint_and_resumes(case):
     assert run.status == 130, (run.status, run.text())
     stopped = run.summary()
     assert stopped["status"] == "stopped" and 7 <= stopped["steps"] < 60, stopped
-    again = case.train("hit", sets=SETS).summary()
+    resumed = case.train("hit", sets=SETS)
+    again = resumed.summary()
     assert again["steps_lost"] == 0, again
     assert again["weights_sha256"] == plain["weights_sha256"]
+    # An ordinary resume says where from, and nothing that alarms.
+    assert f"resumed from step {stopped['steps']} ({run.folder}/checkpoints/" in resumed.text(), resumed.text()
+    assert "lighthouse:" not in resumed.text(), resumed.text()
+    events = resumed.lines("events.jsonl")
+    assert [line["cause"] for line in events if line["kind"] == "started"] == ["new", "resumed"], events
+    assert [line["step"] for line in events if line["kind"] == "resumed"] == [stopped["steps"]], events
+
+
+def a_stopped_run_tells_the_validation_loss_measured_last(case):
+    run = case.start(sets=SETS + ["train.steps=100000", "train.evaluate_every=5"])
+    run.wait_step(12)
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait(20).status == 130, run.text()
+    measured = {line["step"]: line["loss"] for line in run.lines("events.jsonl") if line["kind"] == "evaluation"}
+    summary = run.summary()
+    assert summary["val_loss_step"] == max(measured) and summary["val_loss"] == measured[max(measured)], (summary, measured)
+    assert f"{summary['val_loss']:.4f} after step {summary['val_loss_step']}" in run.text(), run.text()
+
+
+def the_last_evaluation_is_told_like_the_others(case):
+    run = case.train(sets=SETS + ["train.evaluate_every=40"])
+    measured = {line["step"]: line["loss"] for line in run.lines("events.jsonl") if line["kind"] == "evaluation"}
+    assert list(measured) == [40, 60] and run.summary()["val_loss"] == measured[60], (measured, run.summary())
+    assert run.summary()["val_loss_step"] == 60 and "step 60: validation loss" in run.text(), run.text()
 
 
 def a_second_ctrl_c_ends_at_once(case):
     run = case.start(sets=SETS + ["train.steps=100000", "batch.microbatches=40"])
-    wait_until(lambda: len(run.processes()) >= 3, 20, run.text)
-    time.sleep(1)
+    wait_first_step(run)
     run.process.send_signal(signal.SIGINT)
     time.sleep(0.1)
     run.process.send_signal(signal.SIGINT)
     began = time.monotonic()
     run.wait(10)
     assert run.status == 130 and time.monotonic() - began < 3, (run.status, run.text())
+    assert "interrupted twice" in run.text(), run.text()
 
 
 def sigterm_keeps_to_the_grace_time(case):
     run = case.start(sets=SETS + ["train.steps=100000", "batch.microbatches=40", "cluster.grace_seconds=0.2"])
-    wait_until(lambda: len(run.processes()) >= 3, 20, run.text)
-    time.sleep(1)
+    wait_first_step(run)
     began = time.monotonic()
     run.process.send_signal(signal.SIGTERM)
     run.wait(20)
@@ -134,6 +164,8 @@ def sigusr1_takes_a_checkpoint_and_goes_on(case):
     assert run.wait().status == 0, run.text()[-2000:]
     steps = [line["step"] for line in run.lines("events.jsonl") if line["kind"] == "checkpoint"]
     assert len(steps) == 2 and 10 < steps[0] < 150 and steps[1] == 150, steps
+    assert f"checkpoint of step {steps[0]}: {run.folder}/checkpoints/" in run.text(), run.text()
+    assert "checkpoint of step 150" not in run.text(), run.text()
 
 
 def a_checkpoint_of_another_run_is_refused(case):
@@ -176,6 +208,7 @@ def a_kill_while_checkpoints_are_written_and_removed(case):
 
 
 main(kill_nine_of_everything_resumes_to_the_same_bits, the_controllers_death_ends_all, ctrl_c_ends_with_a_checkpoint_and_resumes,
+     a_stopped_run_tells_the_validation_loss_measured_last, the_last_evaluation_is_told_like_the_others,
      a_second_ctrl_c_ends_at_once, sigterm_keeps_to_the_grace_time, sigterm_within_evaluations_and_saves_loses_nothing,
      sigterm_before_the_first_step_leaves_nothing,
      another_number_of_replicas_may_resume, a_finished_run_may_be_started_again, a_finished_run_may_be_extended, sigusr1_takes_a_checkpoint_and_goes_on,

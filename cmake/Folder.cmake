@@ -26,6 +26,8 @@ function(teson_folder name)
     target_link_libraries(teson_${name}_test PRIVATE teson_${name} ${ARG_PRIVATE} ${ARG_TEST_DEPENDS} teson::compile teson::test_main)
     target_include_directories(teson_${name}_test SYSTEM PRIVATE ${TESON_RAPIDCHECK_INCLUDE})
     target_link_libraries(teson_${name}_test PRIVATE ${TESON_RAPIDCHECK_LIBRARY})
+    # A test's own code is quick at -O1 too, and compiles in three quarters of the time.
+    target_compile_options(teson_${name}_test PRIVATE -O1)
     if(ARG_TORCH)
       target_compile_options(teson_${name}_test PRIVATE -g0)
     endif()

@@ -26,8 +26,10 @@ Proc::Proc(std::shared_ptr<State> own) : state_(std::move(own)) {
              return true;
            },
        .on_closed = [state](const Error& error) { state->on_closed(error); }});
-  state->heard = true;
-  state->loop->run([state] { state->watch_owner(); });
+  state->loop->run([state] {
+    state->heard = true;
+    state->watch_owner();
+  });
 }
 
 Proc::~Proc() {

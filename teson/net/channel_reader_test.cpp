@@ -36,6 +36,7 @@ class ChannelReaderTest : public ::testing::Test {
     reading->start(callbacks(opened));
     sending->start({});
     opened.get_future().wait();
+    loop.run([] {});  // until it waits for messages
   }
   ChannelCallbacks callbacks(std::promise<void>& opened) {
     return {.on_open = [&opened] { opened.set_value(); },

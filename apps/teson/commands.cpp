@@ -6,7 +6,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "teson/base/file.h"
+
 namespace teson::apps {
+namespace {
+
+constexpr std::size_t kConfigBytesMax = 1 << 20;
+
+}  // namespace
 
 int report(const Error& error) {
   tell(fmt::format("teson: {}\n", error.message));
@@ -18,7 +25,13 @@ void tell(std::string_view text) {
 }
 
 Result<job::Config> load_job(const std::string& file, const std::vector<std::string>& overrides) {
-  auto config = job::load_config(file, overrides);
+  // A pipe is welcome here alone: whoever started us writes it.
+  std::error_code code;
+  const bool piped = std::filesystem::is_fifo(file, code);
+  auto config = piped ? read_pipe(file, kConfigBytesMax).and_then([&](const std::string& text) {
+    return job::parse_config(text, file, overrides);
+  })
+                      : job::load_config(file, overrides);
   if (!config) return fail(ErrorKind::invalid, config.error().message);
   return config;
 }

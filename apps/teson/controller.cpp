@@ -10,6 +10,7 @@
 
 #include "apps/teson/commands.h"
 #include "apps/teson/restart_policies.h"
+#include "apps/teson/resume.h"
 #include "teson/base/log.h"
 #include "teson/base/random.h"
 #include "teson/net/address.h"
@@ -43,6 +44,11 @@ class Controller::Observer final : public job::RunObserver {
   }
   void checkpoint_ended(const job::CheckpointReport& report) override {
     post([report](Controller& controller) { controller.journal_.checkpoint(report); });
+  }
+  void checkpoint_damaged(const job::DamagedCheckpoint& report) override {
+    post([report](Controller& controller) {
+      pass_over(controller.config_, controller.journal_, report.path, report.reason);
+    });
   }
   void entered(const job::EnteredReport& report) override {
     post([report](Controller& controller) {

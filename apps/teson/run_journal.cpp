@@ -42,8 +42,17 @@ Result<std::unique_ptr<RunJournal>> RunJournal::open(const job::RunPaths& paths,
   for (const auto& fault : faults.faults) {
     if (job::claimed_at(paths.faults(), fault)) journal->injections_noted_.insert(fault.name());
   }
-  TESON_TRY(const auto before, job::read_step_records(paths.metrics()));
-  if (!before.empty()) journal->newest_before_ = before.back().step;
+  // A line that cannot be read is said now: at the end it would be all that is said of the run.
+  const auto advise = [](const Error& error) {
+    if (error.kind != ErrorKind::invalid) return error;
+    return Error{error.kind,
+                 error.message + "; mend that line, or begin from nothing with --start-anew"};
+  };
+  const auto before = job::read_step_records(paths.metrics());
+  if (!before) return fail(advise(before.error()));
+  if (const auto ledger = job::read_ledger(paths.ledger()); !ledger)
+    return fail(advise(ledger.error()));
+  if (!before->empty()) journal->newest_before_ = before->back().step;
   return journal;
 }
 
@@ -241,6 +250,15 @@ Result<void> RunJournal::finish(job::Summary& summary) {
         static_cast<double>(tokens_here_) / to_seconds(*last_commit_ - first_commit_);
   }
   summary.failures = failures_.rows();
+  // Whatever the records are worth by now, the summary is written.
+  const auto counted = count_records(summary);
+  write_last_events(summary);
+  TESON_TRY_VOID(job::write_summary(summary, paths_.summary()));
+  TESON_TRY_VOID(counted);
+  return events_->sync();
+}
+
+Result<void> RunJournal::count_records(job::Summary& summary) {
   TESON_TRY(const auto steps, job::read_step_records(paths_.metrics()));
   const auto finite = [](double loss) {
     return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
@@ -264,6 +282,10 @@ Result<void> RunJournal::finish(job::Summary& summary) {
   TESON_TRY(const auto check, job::check_ledger(paths_.ledger(), plan));
   summary.samples_planned = check.samples_planned;
   summary.samples_used = check.samples_used;
+  return {};
+}
+
+void RunJournal::write_last_events(const job::Summary& summary) {
   for (const auto& row : failures_.rows()) {
     auto record = event(job::EventKind::recovered);
     record.replica = row.replica;
@@ -279,8 +301,6 @@ Result<void> RunJournal::finish(job::Summary& summary) {
   record.step = summary.steps;
   record.cause = summary.status;
   write(record);
-  TESON_TRY_VOID(events_->sync());
-  return job::write_summary(summary, paths_.summary());
 }
 
 }  // namespace teson::apps

@@ -50,6 +50,8 @@ class RunJournal {
   void evaluated(std::int64_t step, double loss);
   void checkpoint(const job::CheckpointReport& report);
   void warning(std::string_view text);
+  /// The newest step that an earlier session committed; 0: none.
+  std::int64_t committed_before() const { return newest_before_; }
   /// Draws the live line again.
   void tick();
 
@@ -65,6 +67,9 @@ class RunJournal {
   void came_back(int replica, std::int64_t step, Instant at);
   void note_outcome(const Result<void>& written);
   job::Progress progress() const;
+  /// What the summary takes from the records on disk.
+  Result<void> count_records(job::Summary& summary);
+  void write_last_events(const job::Summary& summary);
 
   const job::RunPaths& paths_;
   const job::Config& config_;

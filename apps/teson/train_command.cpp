@@ -15,6 +15,7 @@
 #include "apps/teson/controller.h"
 #include "apps/teson/event_queue.h"
 #include "apps/teson/prepare_corpus.h"
+#include "apps/teson/resume.h"
 #include "apps/teson/run_journal.h"
 #include "apps/teson/signals.h"
 #include "teson/base/clock.h"
@@ -98,8 +99,7 @@ void show_sample(const job::Config& config, const job::RunPaths& paths,
              paths.dir.string());
 }
 
-Result<int> train(const Arguments& arguments, SignalTarget& target) {
-  TESON_TRY(job::Config config, load_job(arguments.file, arguments.overrides));
+Result<int> train(const Arguments& arguments, job::Config config, SignalTarget& target) {
   if (!arguments.run_dir.empty()) config.run.dir = arguments.run_dir;
   TESON_TRY(const auto faults, job::parse_faults(arguments.faults));
   TESON_TRY_VOID(job::check_faults(faults, config));
@@ -120,6 +120,11 @@ Result<int> train(const Arguments& arguments, SignalTarget& target) {
   tell(fmt::format("{}run:    '{}', {} replica{}\n", *corpus, dir.string(), config.cluster.replicas,
                    config.cluster.replicas == 1 ? "" : "s"));
 
+  const SystemClock clock;
+  TESON_TRY(auto journal, RunJournal::open(folder.paths(), config, faults, clock));
+  const auto checked = check_checkpoints(config, *journal, target.preparation.get_token());
+  if (!checked && checked.error().kind == ErrorKind::aborted) return kInterrupted;
+  TESON_TRY_VOID(checked);
   if (const auto summary = finished_before(config, folder)) {
     job::Config longer = config;
     longer.train.steps += 1;
@@ -132,8 +137,6 @@ Result<int> train(const Arguments& arguments, SignalTarget& target) {
     return kDone;
   }
 
-  const SystemClock clock;
-  TESON_TRY(auto journal, RunJournal::open(folder.paths(), config, faults, clock));
   journal->started(folder.existed() ? "resumed or repeated" : "new");
   RunEnd end;
   {
@@ -158,6 +161,9 @@ Result<int> train(const Arguments& arguments, SignalTarget& target) {
 }
 
 int run(const Arguments& arguments) {
+  // Before signals are taken: it may come from a pipe, and Ctrl-C must end the wait for that.
+  auto config = load_job(arguments.file, arguments.overrides);
+  if (!config) return report(config.error());
   SignalTarget target;
   const Signals signals([&target](int signal) {
     if (signal != SIGUSR1) target.preparation.request_stop();
@@ -165,7 +171,7 @@ int run(const Arguments& arguments) {
       if (target.controller != nullptr) target.controller->on_signal(signal);
     });
   });
-  const auto status = train(arguments, target);
+  const auto status = train(arguments, std::move(*config), target);
   return status ? *status : report(status.error());
 }
 

@@ -66,9 +66,9 @@ Result<FolderLock> FolderLock::exclusive_within(const fs::path& path,
 }
 
 Result<FolderLock> FolderLock::try_shared(const fs::path& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
+  int fd = ::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0 && (errno == EROFS || errno == EACCES))
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && (errno == EROFS || errno == EACCES || errno == ENOENT)) return FolderLock();
   if (fd < 0) return fail_errno(fmt::format("open '{}'", path.string()), errno);
   Fd file(fd);

@@ -129,7 +129,7 @@ Result<std::string> make_secret(const fs::path& path) {
     TESON_TRY_VOID(write_all(file.get(), secret, temporary));
   }
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return fail_errno(fmt::format("rename '{}'", temporary.string()), errno);
+    return fail_errno(fmt::format("rename '{}' to '{}'", temporary.string(), path.string()), errno);
   }
   return secret;
 }

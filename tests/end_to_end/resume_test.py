@@ -175,7 +175,75 @@ def a_kill_while_checkpoints_are_written_and_removed(case):
     assert again["weights_sha256"] == plain["weights_sha256"]
 
 
-main(kill_nine_of_everything_resumes_to_the_same_bits, the_controllers_death_ends_all, ctrl_c_ends_with_a_checkpoint_and_resumes,
+def killed_after(case, step, sets):
+    run = case.start(sets=sets)
+    run.wait_step(step)
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: not processes_of(run.folder), 5, lambda: "processes are left")
+    return run.folder / "checkpoints"
+
+
+def flip_a_byte(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def a_damaged_checkpoint_is_told_kept_and_passed_over(case):
+    plain = case.train("plain", sets=SETS).summary()
+    sets = SETS + ["checkpoint.keep=2"]
+    checkpoints = killed_after(case, 25, sets)
+    newest = sorted(checkpoints.iterdir())[-1]
+    flip_a_byte(newest / "weights-00000.bin")
+    again = case.train(sets=sets)
+    told = f"checkpoint '{newest.name}' is damaged and passed over"
+    assert again.text().count(told) == 1, again.text()[-2000:]
+    assert [line for line in again.lines("events.jsonl") if line["kind"] == "warning" and told in line["cause"]]
+    assert (checkpoints / f"damaged-{newest.name}" / "manifest.json").exists(), list(checkpoints.iterdir())
+    assert again.summary()["weights_sha256"] == plain["weights_sha256"], again.summary()
+
+
+def a_checkpoint_damaged_meanwhile_is_told_by_the_workers(case):
+    plain = case.train("plain", sets=SETS + ["train.steps=200"]).summary()
+    run = case.start(sets=SETS + ["train.steps=200"], inject=["kill:replica=0,step=80", "kill:replica=1,step=80"])
+    run.wait_step(72)
+    damaged = next(path for path in (run.folder / "checkpoints").iterdir() if path.name.endswith("70"))
+    flip_a_byte(damaged / "adam_v-00000.bin")
+    assert run.wait().status == 0, run.text()[-2000:]
+    assert run.text().count(f"'{damaged.name}' is damaged and passed over") == 1, run.text()[-2000:]
+    assert run.summary()["weights_sha256"] == plain["weights_sha256"], run.summary()
+
+
+def checkpoints_none_of_which_can_be_read_end_the_run_before_it_trains(case):
+    checkpoints = killed_after(case, 25, SETS)
+    names = sorted(path.name for path in checkpoints.iterdir())
+    records = (checkpoints.parent / "metrics.jsonl").read_bytes()
+
+    def refused(status, *words):
+        run = case.train(status=status, sets=SETS)
+        lines = [line for line in run.text().splitlines() if line.startswith("teson:")]
+        assert len(lines) == 1 and all(word in lines[0] for word in (*words, "--start-anew")), lines
+        assert sorted(path.name for path in checkpoints.iterdir()) == names
+        assert (checkpoints.parent / "metrics.jsonl").read_bytes() == records
+
+    # The file is there, its disk is not: no reason to take an older one.
+    manifest = checkpoints / names[-1] / "manifest.json"
+    manifest.rename(case.folder / "manifest.json")
+    manifest.symlink_to("/nowhere/at/all")
+    refused(1, str(manifest), "No such file")
+    (case.folder / "manifest.json").rename(manifest)
+    whole = {name: (checkpoints / name / "manifest.json").read_bytes() for name in names}
+    for name in names:
+        (checkpoints / name / "manifest.json").write_bytes(b"")
+    refused(2, names[-1], "is whole")
+    for name in names:
+        (checkpoints / name / "manifest.json").write_bytes(whole[name])
+    assert case.train(sets=SETS).summary()["steps"] == 60
+
+
+main(a_damaged_checkpoint_is_told_kept_and_passed_over, a_checkpoint_damaged_meanwhile_is_told_by_the_workers,
+     checkpoints_none_of_which_can_be_read_end_the_run_before_it_trains, kill_nine_of_everything_resumes_to_the_same_bits, the_controllers_death_ends_all, ctrl_c_ends_with_a_checkpoint_and_resumes,
      a_second_ctrl_c_ends_at_once, sigterm_keeps_to_the_grace_time, sigterm_within_evaluations_and_saves_loses_nothing,
      sigterm_before_the_first_step_leaves_nothing,
      another_number_of_replicas_may_resume, a_finished_run_may_be_started_again, a_finished_run_may_be_extended, sigusr1_takes_a_checkpoint_and_goes_on,

@@ -57,10 +57,20 @@ Result<std::unique_ptr<RunJournal>> RunJournal::open(const job::RunPaths& paths,
 }
 
 void RunJournal::note_outcome(const Result<void>& written) {
+  if (written && write_failed_ && missing_lines() == 0) {
+    write_failed_ = false;
+    live_.message("teson: the records are written again; none is missing");
+  }
   if (written || write_failed_) return;
   write_failed_ = true;
   live_.message(
-      fmt::format("teson: {}; training goes on, its records do not", written.error().message));
+      fmt::format("teson: {}; training goes on, its records are kept until they can be "
+                  "written",
+                  written.error().message));
+}
+
+std::int64_t RunJournal::missing_lines() const {
+  return metrics_->missing() + events_->missing() + ledger_lines_->missing();
 }
 
 void RunJournal::write(const job::EventRecord& record) {
@@ -159,6 +169,7 @@ void RunJournal::committed(const job::StepReport& report) {
   if (first_step_ && report.incarnation > incarnation_) {
     steps_lost_ += std::max<std::int64_t>(0, step_ - (step.step - 1));
     step_ = step.step - 1;
+    evaluated_ = std::min(evaluated_, step_);
     tokens_ = step.tokens - job::tokens_per_step(config_);
   }
   incarnation_ = report.incarnation;
@@ -187,7 +198,7 @@ void RunJournal::committed(const job::StepReport& report) {
 }
 
 void RunJournal::evaluated(std::int64_t step, double loss) {
-  if (evaluated_ == step) return;
+  if (step <= evaluated_) return;
   evaluated_ = step;
   auto record = event(job::EventKind::evaluation);
   record.step = step;
@@ -251,11 +262,16 @@ Result<void> RunJournal::finish(job::Summary& summary) {
   }
   summary.failures = failures_.rows();
   // Whatever the records are worth by now, the summary is written.
+  note_outcome(metrics_->sync());
+  note_outcome(ledger_lines_->sync());
   const auto counted = count_records(summary);
   write_last_events(summary);
   TESON_TRY_VOID(job::write_summary(summary, paths_.summary()));
   TESON_TRY_VOID(counted);
-  return events_->sync();
+  const auto synced = events_->sync();
+  if (const auto missing = missing_lines(); missing > 0)
+    live_.message(fmt::format("teson: {} lines of the records are missing for good", missing));
+  return synced;
 }
 
 Result<void> RunJournal::count_records(job::Summary& summary) {
@@ -282,6 +298,12 @@ Result<void> RunJournal::count_records(job::Summary& summary) {
   TESON_TRY(const auto check, job::check_ledger(paths_.ledger(), plan));
   summary.samples_planned = check.samples_planned;
   summary.samples_used = check.samples_used;
+  // Elastic runs leave lanes out on purpose.
+  if (config_.train.mode == job::Mode::exact && !check.complete()) {
+    warning(fmt::format("the ledger accounts for {} of {} samples: {}", check.samples_used,
+                        check.samples_planned,
+                        check.problems.empty() ? "lines are missing" : check.problems.front()));
+  }
   return {};
 }
 

@@ -23,8 +23,8 @@
 namespace teson::apps {
 
 /// What happens in a run, written down: metrics, events and ledger in the run's folder, progress
-/// for people, and at the end the summary. One thread, the controller's. A record that cannot be
-/// written is said once and does not stop the run.
+/// for people, and at the end the summary. One thread, the controller's. That records cannot be
+/// written is said once and does not stop the run; they are kept until they can.
 class RunJournal {
  public:
   /// The clock and the paths outlive it.
@@ -66,6 +66,7 @@ class RunJournal {
   void note_injections(int replica);
   void came_back(int replica, std::int64_t step, Instant at);
   void note_outcome(const Result<void>& written);
+  std::int64_t missing_lines() const;
   job::Progress progress() const;
   /// What the summary takes from the records on disk.
   Result<void> count_records(job::Summary& summary);

@@ -28,6 +28,8 @@
 namespace teson::apps {
 namespace {
 
+constexpr std::size_t kPathBytesMax = 1024;
+
 struct Arguments {
   std::string file;
   std::vector<std::string> overrides;
@@ -67,6 +69,15 @@ Result<void> refuse_old_checkpoints(const std::filesystem::path& dir) {
                           dir.string()));
 }
 
+// As it will stand in the folder's config.toml, which must be readable again.
+Result<std::string> absolute_path(const std::string& path, const char* key) {
+  std::string absolute = std::filesystem::absolute(path).string();
+  if (absolute.size() <= kPathBytesMax) return absolute;
+  return fail(ErrorKind::invalid, fmt::format("{}: expected a path of at most {} bytes, found one "
+                                              "of {}",
+                                              key, kPathBytesMax, absolute.size()));
+}
+
 // What a run that has nothing left to do came to; unset where there is something to do.
 std::optional<job::Summary> finished_before(const job::Config& config,
                                             const job::RunFolder& folder) {
@@ -103,15 +114,15 @@ Result<int> train(const Arguments& arguments, job::Config config, SignalTarget& 
   if (!arguments.run_dir.empty()) config.run.dir = arguments.run_dir;
   TESON_TRY(const auto faults, job::parse_faults(arguments.faults));
   TESON_TRY_VOID(job::check_faults(faults, config));
-  const auto dir = std::filesystem::absolute(job::run_dir(config));
-  config.run.dir = dir.string();
+  TESON_TRY(config.run.dir, absolute_path(job::run_dir(config).string(), "run.dir"));
+  const std::filesystem::path dir = config.run.dir;
   if (!config.checkpoint.dir.empty()) {
-    config.checkpoint.dir = std::filesystem::absolute(config.checkpoint.dir).string();
+    TESON_TRY(config.checkpoint.dir, absolute_path(config.checkpoint.dir, "checkpoint.dir"));
     if (arguments.start_anew) TESON_TRY_VOID(refuse_old_checkpoints(config.checkpoint.dir));
   }
   job::RunFolderOptions folder_options;
   folder_options.start_anew = arguments.start_anew;
-  TESON_TRY(const auto folder, job::RunFolder::open(dir, config, folder_options));
+  TESON_TRY(auto folder, job::RunFolder::open(dir, config, folder_options));
 
   const auto prepared = std::filesystem::absolute(job::prepared_dir(config));
   auto corpus = prepare_corpus(config, prepared, target.preparation.get_token());
@@ -188,8 +199,12 @@ void add_train(CLI::App& app, int& status) {
       ->required();
   command->add_option("--set", arguments->overrides, "key=value, over the file; repeatable")
       ->take_all();
-  command->add_option("--run-dir", arguments->run_dir,
-                      "The run's folder; default: run.dir of the file, else runs/NAME");
+  command
+      ->add_option("--run-dir", arguments->run_dir,
+                   "The run's folder; default: run.dir of the file, else runs/NAME")
+      ->check([](const std::string& folder) {
+        return folder.empty() ? std::string("expected the name of a folder") : std::string();
+      });
   command->add_flag("--start-anew", arguments->start_anew,
                     "Move what an earlier run left in the folder aside, and begin from nothing");
   command

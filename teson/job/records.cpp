@@ -75,18 +75,20 @@ Result<void> for_each_line(const std::filesystem::path& path, const Take& take) 
     const std::size_t searched = text.size();
     text.append(block.data(), static_cast<std::size_t>(got));
     std::size_t begin = 0;
-    for (std::size_t end = text.find('\n', searched); end != std::string::npos;
-         end = text.find('\n', begin)) {
-      const Result<void> taken = take(std::string_view(text).substr(begin, end - begin));
-      if (!taken) return fail(taken.error().in(fmt::format("{}:{}", path.string(), number)));
+    for (std::size_t end = text.find('\n', searched);; end = text.find('\n', begin)) {
+      const std::size_t length = std::min(end, text.size()) - begin;
+      const auto place = [&] { return fmt::format("{}:{}", path.string(), number); };
+      if (length > kRecordLineBytesMax) {
+        return fail(ErrorKind::invalid, fmt::format("{}: the line is longer than {} bytes", place(),
+                                                    kRecordLineBytesMax));
+      }
+      if (end == std::string::npos) break;
+      const Result<void> taken = take(std::string_view(text).substr(begin, length));
+      if (!taken) return fail(taken.error().in(place()));
       begin = end + 1;
       ++number;
     }
     text.erase(0, begin);
-    if (text.size() > kRecordLineBytesMax) {
-      return fail(ErrorKind::invalid, fmt::format("{}:{}: the line is longer than {} bytes",
-                                                  path.string(), number, kRecordLineBytesMax));
-    }
   }
 }
 
@@ -121,16 +123,31 @@ Result<void> RecordWriter::write_line(std::string line) {
                             path_.string(), line.size(), kRecordLineBytesMax));
   }
   line += '\n';
+  if (unwritten_.size() + line.size() > kUnwrittenBytesMax) {
+    ++lost_;
+  } else {
+    unwritten_ += line;
+    ++kept_;
+  }
+  return flush();
+}
+
+Result<void> RecordWriter::flush() {
+  if (unwritten_.empty()) return {};
   const off_t before = ::lseek(fd_.get(), 0, SEEK_END);
-  Result<void> written = write_all(fd_.get(), line, path_);
-  // A full disk may have taken half of the line; a later one must not be glued to it.
+  Result<void> written = write_all(fd_.get(), unwritten_, path_);
+  // A full disk may have taken half of it; what comes later must not be glued to that.
   if (!written && before >= 0 && ::ftruncate(fd_.get(), before) != 0) {
     return fail_errno(fmt::format("cut '{}' back to whole lines", path_.string()), errno);
   }
-  return written;
+  if (!written) return written;
+  unwritten_.clear();
+  kept_ = 0;
+  return {};
 }
 
 Result<void> RecordWriter::sync() {
+  TESON_TRY_VOID(flush());
   if (::fdatasync(fd_.get()) != 0)
     return fail_errno(fmt::format("fdatasync '{}'", path_.string()), errno);
   return {};

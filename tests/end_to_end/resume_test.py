@@ -89,12 +89,35 @@ def sigterm_within_evaluations_and_saves_loses_nothing(case):
     assert again["weights_sha256"] == plain["weights_sha256"] and again["steps_lost"] == 0, again
 
 
-def sigterm_before_the_first_step_leaves_nothing(case):
-    run = case.start(sets=SETS)
-    time.sleep(0.15)
-    run.process.send_signal(signal.SIGTERM)
+def a_stop_before_the_first_step_leaves_nothing_and_waits_for_nobody(case):
+    for number, (what, pause) in enumerate(((signal.SIGTERM, 0.15), (signal.SIGINT, 1), (signal.SIGTERM, 1))):
+        run = case.start(f"run{number}", sets=SETS + ["batch.microbatches=400"])
+        time.sleep(pause)
+        workers = [pid for pid, name in run.processes().items() if name == "teson-worker"]
+        if what == signal.SIGTERM and workers:
+            os.kill(workers[0], signal.SIGKILL)
+        run.process.send_signal(what)
+        began = time.monotonic()
+        run.wait(20)
+        assert run.status == 130 and time.monotonic() - began < 3, (run.status, time.monotonic() - began, run.text())
+
+
+def sighup_ends_with_a_checkpoint(case):
+    run = case.start(sets=SETS + ["train.steps=100000"])
+    run.wait_step(7)
+    run.process.send_signal(signal.SIGHUP)
     run.wait(20)
-    assert run.status == 130, (run.status, run.text())
+    assert run.status == 130 and run.summary()["status"] == "stopped", run.text()
+    names = sorted(path.name for path in (run.folder / "checkpoints").iterdir())
+    assert names[-1].endswith(f"{run.summary()['steps']:012}"), names
+
+
+def the_controllers_death_ends_workers_that_are_loading(case):
+    run = case.start(sets=SETS)
+    wait_until(lambda: len(run.processes()) >= 4, 20, run.text)
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: not processes_of(run.folder), 0.3, lambda: f"left: {processes_of(run.folder)}")
 
 
 def another_number_of_replicas_may_resume(case):
@@ -245,6 +268,7 @@ def checkpoints_none_of_which_can_be_read_end_the_run_before_it_trains(case):
 main(a_damaged_checkpoint_is_told_kept_and_passed_over, a_checkpoint_damaged_meanwhile_is_told_by_the_workers,
      checkpoints_none_of_which_can_be_read_end_the_run_before_it_trains, kill_nine_of_everything_resumes_to_the_same_bits, the_controllers_death_ends_all, ctrl_c_ends_with_a_checkpoint_and_resumes,
      a_second_ctrl_c_ends_at_once, sigterm_keeps_to_the_grace_time, sigterm_within_evaluations_and_saves_loses_nothing,
-     sigterm_before_the_first_step_leaves_nothing,
+     a_stop_before_the_first_step_leaves_nothing_and_waits_for_nobody, sighup_ends_with_a_checkpoint,
+     the_controllers_death_ends_workers_that_are_loading,
      another_number_of_replicas_may_resume, a_finished_run_may_be_started_again, a_finished_run_may_be_extended, sigusr1_takes_a_checkpoint_and_goes_on,
      a_checkpoint_of_another_run_is_refused, checkpoints_stay_newest_when_the_record_is_lost, a_kill_while_checkpoints_are_written_and_removed)

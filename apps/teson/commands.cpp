@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "teson/base/file.h"
@@ -34,6 +35,15 @@ Result<job::Config> load_job(const std::string& file, const std::vector<std::str
                       : job::load_config(file, overrides);
   if (!config) return fail(ErrorKind::invalid, config.error().message);
   return config;
+}
+
+std::string memory_limit_advice() {
+  struct rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return fmt::format(
+      ". A process may use {} MB of addresses here, which may be too little: ulimit "
+      "-v unlimited",
+      limit.rlim_cur >> 20);
 }
 
 std::filesystem::path program_folder() {

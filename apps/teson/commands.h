@@ -35,6 +35,9 @@ void tell(std::string_view text);
 /// included, is `invalid`: the user's to mend.
 Result<job::Config> load_job(const std::string& file, const std::vector<std::string>& overrides);
 
+/// What to add to an error that a limit of memory may be behind; empty where there is none.
+std::string memory_limit_advice();
+
 /// The folder of the running program, where teson and teson-worker lie side by side.
 std::filesystem::path program_folder();
 

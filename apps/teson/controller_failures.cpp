@@ -4,8 +4,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
+#include "apps/teson/commands.h"
 #include "apps/teson/controller.h"
 #include "apps/teson/restart_policies.h"
 #include "teson/base/log.h"
@@ -17,15 +17,6 @@ namespace {
 constexpr std::size_t kCrashesAtStartMax = 5;
 /// The dynamic loader's exit code.
 constexpr int kNotLoaded = 127;
-
-std::string memory_limit_advice() {
-  struct rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return fmt::format(
-      ". Processes may use {} MB of addresses here (ulimit -v), which is too little "
-      "for libtorch: ulimit -v unlimited",
-      limit.rlim_cur >> 20);
-}
 
 Instant instant_of(std::int64_t ns) {
   return Instant(Duration(ns));

@@ -5,9 +5,17 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "teson/base/file.h"
+
 namespace teson::apps {
+namespace {
+
+constexpr std::size_t kConfigBytesMax = 1 << 20;
+
+}  // namespace
 
 int report(const Error& error) {
   tell(fmt::format("teson: {}\n", error.message));
@@ -19,7 +27,13 @@ void tell(std::string_view text) {
 }
 
 Result<job::Config> load_job(const std::string& file, const std::vector<std::string>& overrides) {
-  auto config = job::load_config(file, overrides);
+  // A pipe is welcome here alone: whoever started us writes it.
+  std::error_code code;
+  const bool piped = std::filesystem::is_fifo(file, code);
+  auto config = piped ? read_pipe(file, kConfigBytesMax).and_then([&](const std::string& text) {
+    return job::parse_config(text, file, overrides);
+  })
+                      : job::load_config(file, overrides);
   if (!config) return fail(ErrorKind::invalid, config.error().message);
   return config;
 }
@@ -28,6 +42,15 @@ void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
   command.add_option("--set", overrides, "key=value, over the file; repeatable")
       ->take_all()
       ->allow_extra_args(false);
+}
+
+std::string memory_limit_advice() {
+  struct rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return fmt::format(
+      ". A process may use {} MB of addresses here, which may be too little: ulimit "
+      "-v unlimited",
+      limit.rlim_cur >> 20);
 }
 
 std::filesystem::path program_folder() {

@@ -43,6 +43,9 @@ Result<job::Config> load_job(const std::string& file, const std::vector<std::str
 /// The option --set of a subcommand: one key=value each time, repeatable.
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides);
 
+/// What to add to an error that a limit of memory may be behind; empty where there is none.
+std::string memory_limit_advice();
+
 /// The folder of the running program, where teson and teson-worker lie side by side.
 std::filesystem::path program_folder();
 

@@ -10,6 +10,7 @@
 
 #include "apps/teson/commands.h"
 #include "apps/teson/restart_policies.h"
+#include "apps/teson/resume.h"
 #include "teson/base/log.h"
 #include "teson/base/random.h"
 #include "teson/net/address.h"
@@ -22,6 +23,7 @@ using namespace std::chrono_literals;
 // How often the live line is drawn when nothing happens.
 constexpr Duration kTick = 200ms;
 constexpr std::size_t kLighthouseRestartsMax = 20;
+constexpr std::size_t kLighthouseCrashesAtStartMax = 5;
 
 }  // namespace
 
@@ -33,7 +35,7 @@ class Controller::Observer final : public job::RunObserver {
   void step_committed(const job::StepReport& report) override {
     post([report](Controller& controller) {
       controller.journal_.committed(report);
-      if (!controller.first_commit_) controller.first_commit_ = controller.clock_.now();
+      if (!controller.first_commit_) controller.first_commit();
     });
   }
   void evaluated(const job::EvaluationReport& report) override {
@@ -43,6 +45,11 @@ class Controller::Observer final : public job::RunObserver {
   }
   void checkpoint_ended(const job::CheckpointReport& report) override {
     post([report](Controller& controller) { controller.journal_.checkpoint(report); });
+  }
+  void checkpoint_damaged(const job::DamagedCheckpoint& report) override {
+    post([report](Controller& controller) {
+      pass_over(controller.config_, controller.journal_, report.path, report.reason);
+    });
   }
   void entered(const job::EnteredReport& report) override {
     post([report](Controller& controller) { controller.on_entered(report); });
@@ -73,7 +80,7 @@ class Controller::Observer final : public job::RunObserver {
   Controller& controller_;
 };
 
-Controller::Controller(const job::Config& config, const job::RunFolder& folder,
+Controller::Controller(const job::Config& config, job::RunFolder& folder,
                        const std::filesystem::path& prepared, const job::FaultPlan& faults,
                        RunJournal& journal, EventQueue& queue, const Clock& clock)
     : config_(config),
@@ -105,6 +112,16 @@ RunEnd Controller::run() {
     restart_due_workers();
     inject_due_faults();
     journal_.tick();
+    if (!folder_.is_in_place()) {
+      end({RunEnd::Status::failed,
+           fmt::format("'{}' was moved or removed while the run went on: start it again with the "
+                       "folder's new place (--run-dir)",
+                       folder_.paths().dir.string()),
+           false,
+           {}});
+      kill_all_workers();
+      break;
+    }
     if (kill_deadline_ && now >= *kill_deadline_) {
       kill_all_workers();
       end({RunEnd::Status::stopped,
@@ -179,15 +196,27 @@ Result<void> Controller::start_lighthouse() {
   options.log_file = [this](const actor::ProcPlace&) { return folder_.paths().lighthouse_log(); };
   TESON_TRY(lighthouse_,
             actor::this_host(*system_).spawn_procs({{"lighthouse", 1}}, std::move(options)));
-  lighthouse_budget_.emplace(crash_policy(kLighthouseRestartsMax), clock_);
+  lighthouse_budget_.emplace(crash_policy(kLighthouseCrashesAtStartMax), clock_);
   lighthouse_->on_failure([this](const actor::ProcExit& exit) {
     queue_.post([this, exit] { on_lighthouse_exit(exit); });
   });
   return {};
 }
 
+void Controller::first_commit() {
+  first_commit_ = clock_.now();
+  lighthouse_budget_.emplace(crash_policy(kLighthouseRestartsMax), clock_);
+}
+
 void Controller::on_lighthouse_exit(const actor::ProcExit& exit) {
-  if (ending_) return;
+  if (ending_ || end_ || failure_) return;
+  // Ending itself before it was of use, or for what only the user can mend, it would do so again.
+  if (exit.exit_code == kUserError || (exit.exit_code > 0 && !first_commit_)) {
+    std::string_view words = exit.last_lines.empty() ? "" : exit.last_lines.back();
+    if (words.starts_with("teson: ")) words.remove_prefix(words.find(' ') + 1);
+    return give_up(words.empty() ? exit.describe("lighthouse") : std::string(words),
+                   exit.exit_code == kUserError);
+  }
   const auto delay = lighthouse_budget_->next(0);
   if (!delay) return give_up("the lighthouse ends again and again: " + exit.describe("lighthouse"));
   journal_.warning(
@@ -274,11 +303,11 @@ Instant Controller::next_deadline() const {
 }
 
 void Controller::end(RunEnd end) {
-  if (!end_) end_ = std::move(end);
-}
-
-void Controller::give_up(std::string reason) {
-  end({RunEnd::Status::failed, std::move(reason), false, {}});
+  if (end_) return;
+  end_ = std::move(end);
+  if (!failure_ || end_->status == RunEnd::Status::failed) return;
+  failure_->report = std::move(end_->report);
+  end_ = std::move(failure_);
 }
 
 }  // namespace teson::apps

@@ -29,7 +29,7 @@ struct RunEnd {
   enum class Status { completed, stopped, failed };
   Status status = Status::failed;
   std::string reason;
-  bool users_mistake = false;  ///< of a failed one: a worker refused what it was given
+  bool users_mistake = false;  ///< of a failed one: a process refused what it was given
   std::optional<job::FinishReport>
       report;  ///< from the rank that spoke for the job, if it came that far
 };
@@ -41,7 +41,7 @@ struct RunEnd {
 class Controller {
  public:
   /// All outlive it.
-  Controller(const job::Config& config, const job::RunFolder& folder,
+  Controller(const job::Config& config, job::RunFolder& folder,
              const std::filesystem::path& prepared, const job::FaultPlan& faults,
              RunJournal& journal, EventQueue& queue, const Clock& clock);
   ~Controller();
@@ -49,7 +49,7 @@ class Controller {
   /// Runs the job to its end. Whatever happens, no process is left when the destructor returns.
   RunEnd run();
 
-  /// From the queue: SIGINT or SIGTERM has come.
+  /// From the queue: SIGINT, SIGTERM, SIGHUP or SIGUSR1 has come.
   void on_signal(int signal);
 
  private:
@@ -59,6 +59,7 @@ class Controller {
     std::int64_t entered_epoch = 0;  ///< the first one of its present life; 0: none yet
     bool expelled = false;           ///< the lighthouse has put it out
     bool killed = false;             ///< by us, for that; otherwise its own exit tells the cause
+    bool link_lost = false;  ///< why it was put out: the first sign of an end, which tells more
     std::optional<Instant> kill_at;
     std::string last_words;
     bool hopeless = false;  ///< it said itself that starting it again would not help
@@ -80,18 +81,24 @@ class Controller {
   void on_lighthouse_unreachable(const Error& error);
   void on_lighthouse_reached();
   void on_lighthouse_refused(const quorum::Refused& refused);
+  Result<void> restore_sockets();
   void restart_due_workers();
   void kill_expelled_workers();
   void kill_all_workers();
   void inject_due_faults();
-  void give_up(std::string reason);
+  void first_commit();
+  /// The others save what they have at the next step boundary, if they come to one in the grace
+  /// time; then the run has failed.
+  void give_up(std::string reason, bool users_mistake = false);
+  void ask_workers_to_stop();
+  void set_kill_deadline();
   void end(RunEnd end);
   Instant next_deadline() const;
   std::string data_address(int replica, std::uint64_t instance) const;
   std::string cause_of(const Worker& worker, const actor::ProcExit& exit) const;
 
   const job::Config& config_;
-  const job::RunFolder& folder_;
+  job::RunFolder& folder_;
   const std::filesystem::path prepared_;
   const job::FaultPlan& faults_;
   RunJournal& journal_;
@@ -106,6 +113,7 @@ class Controller {
   std::int64_t resumed_epoch_ = 0;        ///< the last one that began from a checkpoint
   std::optional<Instant> kill_deadline_;  ///< of a stop that has a grace time
   bool stop_requested_ = false;
+  std::optional<RunEnd> failure_;  ///< the run is being stopped for it
   bool ending_ = false;
   std::optional<RunEnd> end_;
   actor::RestartBudget budget_;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/teson/commands.h"
 #include "apps/teson/controller.h"
 #include "apps/teson/restart_policies.h"
 #include "teson/base/log.h"
@@ -14,6 +15,8 @@ namespace teson::apps {
 namespace {
 
 constexpr std::size_t kCrashesAtStartMax = 5;
+/// The dynamic loader's exit code.
+constexpr int kNotLoaded = 127;
 
 Instant instant_of(std::int64_t ns) {
   return Instant(Duration(ns));
@@ -42,7 +45,7 @@ void Controller::on_actor_failure(const actor::ActorFailure& failure) {
       fmt::format("actor '{}' of {} ended: {}", failure.name, failure.where, failure.error.message);
   // Without its observer the run would go on, and nobody would hear of its end. A worker without
   // its control actor trains on, but cannot be asked to stop.
-  if (failure.proc == 0) return give_up(text);
+  if (failure.proc == 0) return end({RunEnd::Status::failed, text, false, {}});
   journal_.warning(text);
 }
 
@@ -57,10 +60,15 @@ void Controller::on_worker_exit(const actor::ProcExit& exit) {
   if (agent_)
     agent_->report_dead(worker.instance, quorum::Cause::process_ended, cause, exit.instant);
   journal_.died(replica, cause, exit.instant);
-  if (worker.expelled && !worker.killed) journal_.cause_known(replica, cause);
+  // A silent or hanging one that ends itself afterwards does so because it is out.
+  if (worker.expelled && !worker.killed && (worker.link_lost || exit.signal != 0))
+    journal_.cause_known(replica, cause);
   if (!config_.cluster.fault_tolerance)
-    return give_up(fmt::format("with cluster.fault_tolerance = false the run cannot go on: {}",
-                               exit.describe("workers")));
+    return end({RunEnd::Status::failed,
+                fmt::format("with cluster.fault_tolerance = false the run cannot go on: {}",
+                            exit.describe("workers")),
+                false,
+                {}});
   if (worker.hopeless) {
     return end({RunEnd::Status::failed,
                 fmt::format("replica {}: {}", replica, worker.last_words),
@@ -75,6 +83,11 @@ void Controller::on_worker_exit(const actor::ProcExit& exit) {
     if (!any_left)
       end({RunEnd::Status::stopped, "the last worker ended before a step boundary", false, {}});
     return;
+  }
+  // The program or a library of it could not be loaded: the next one fares no better.
+  if (worker.entered_epoch == 0 && exit.exit_code == kNotLoaded) {
+    return give_up(
+        fmt::format("replica {}: {}{}", replica, exit.describe("workers"), memory_limit_advice()));
   }
   std::optional<Duration> delay;
   if (worker.entered_epoch != 0) {
@@ -99,16 +112,34 @@ void Controller::on_worker_exit(const actor::ProcExit& exit) {
   restart_due_workers();
 }
 
+// A new process needs the folder of sockets. If that was removed, so was the lighthouse's socket:
+// it is started again too; living workers listen again by themselves.
+Result<void> Controller::restore_sockets() {
+  TESON_TRY(const bool remade, folder_.restore_sockets());
+  if (!remade) return {};
+  journal_.warning(fmt::format("the folder of sockets, '{}', was removed; it is made again",
+                               folder_.socket_folder().string()));
+  if (lighthouse_) lighthouse_restart_at_ = clock_.now();
+  return {};
+}
+
 void Controller::restart_due_workers() {
+  if (failure_) return;
   const Instant now = clock_.now();
-  if (lighthouse_restart_at_ && now >= *lighthouse_restart_at_) {
+  const auto is_due = [&](const Worker& worker) {
+    return worker.restart_at && now >= *worker.restart_at;
+  };
+  if (!lighthouse_restart_at_ && std::none_of(workers_.begin(), workers_.end(), is_due)) return;
+  if (auto restored = restore_sockets(); !restored)
+    return give_up("starting a process again: " + restored.error().message);
+  if (lighthouse_restart_at_ && clock_.now() >= *lighthouse_restart_at_) {
     lighthouse_restart_at_.reset();
     if (auto restarted = lighthouse_->replace(0); !restarted)
       return give_up("starting the lighthouse again: " + restarted.error().message);
   }
   for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
     auto& worker = workers_[rank];
-    if (!worker.restart_at || now < *worker.restart_at) continue;
+    if (!is_due(worker)) continue;
     auto at_start = std::move(worker.at_start);
     worker = Worker{};
     worker.instance = entropy64();
@@ -157,9 +188,10 @@ void Controller::on_quorum_event(const quorum::Event& event) {
       const auto worker = find(event.id.instance);
       if (worker == workers_.end() || worker->expelled) break;
       worker->expelled = true;
+      worker->link_lost = event.cause == quorum::Cause::link_lost;
       // A broken link is most often the first sign of a death, whose cause the exit is about to
       // tell.
-      const bool dying = event.cause == quorum::Cause::link_lost;
+      const bool dying = worker->link_lost;
       if (dying) {
         journal_.lost(event.id.replica, instant_of(event.at_ns));
       } else {
@@ -249,6 +281,36 @@ void Controller::on_lighthouse_refused(const quorum::Refused& refused) {
        {}});
 }
 
+void Controller::give_up(std::string reason, bool users_mistake) {
+  if (failure_ || end_) return;
+  const bool may_save =
+      first_commit_ && std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+        return worker.entered_epoch != 0 && !worker.expelled &&
+               !mesh_->exit_of(static_cast<std::size_t>(&worker - workers_.data()));
+      });
+  RunEnd failed{RunEnd::Status::failed, std::move(reason), users_mistake && !first_commit_, {}};
+  if (!may_save) return end(std::move(failed));
+  journal_.warning(fmt::format("{}; the others end at the next step boundary, with a checkpoint",
+                               failed.reason));
+  failure_ = std::move(failed);
+  lighthouse_restart_at_.reset();
+  for (auto& worker : workers_)
+    worker.restart_at.reset();
+  set_kill_deadline();
+  ask_workers_to_stop();
+}
+
+void Controller::set_kill_deadline() {
+  if (kill_deadline_) return;
+  kill_deadline_ = clock_.now() + std::chrono::duration_cast<Duration>(
+                                      std::chrono::duration<double>(config_.cluster.grace_seconds));
+}
+
+void Controller::ask_workers_to_stop() {
+  stop_requested_ = true;
+  if (control_) (void)control_->cast<&job::WorkerControl::stop_at_boundary>();
+}
+
 void Controller::on_signal(int signal) {
   if (signal == SIGUSR1) {
     journal_.checkpoint_wanted();
@@ -259,26 +321,20 @@ void Controller::on_signal(int signal) {
     end({RunEnd::Status::stopped, "interrupted twice; the newest checkpoint is older", false, {}});
     return kill_all_workers();
   }
-  const bool has_begun = std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
-    return worker.entered_epoch != 0;
-  });
-  if (!has_begun) {
-    end({RunEnd::Status::stopped, "interrupted while no step was running", false, {}});
+  if (!first_commit_) {
+    // There is nothing to save, and perhaps nobody who comes to a boundary.
+    end({RunEnd::Status::stopped, "before the first step of this session", false, {}});
     return kill_all_workers();
   }
   if (!stop_requested_) {
     journal_.warning(signal == SIGINT
                          ? "interrupted: ending at the next step boundary, with a checkpoint; once "
                            "more ends at once"
-                         : "SIGTERM: ending at the next step boundary, with a checkpoint");
+                         : fmt::format("SIG{}: ending at the next step boundary, with a checkpoint",
+                                       sigabbrev_np(signal)));
   }
-  stop_requested_ = true;
-  if (signal == SIGTERM && !kill_deadline_) {
-    kill_deadline_ =
-        clock_.now() + std::chrono::duration_cast<Duration>(
-                           std::chrono::duration<double>(config_.cluster.grace_seconds));
-  }
-  if (control_) (void)control_->cast<&job::WorkerControl::stop_at_boundary>();
+  if (signal != SIGINT) set_kill_deadline();
+  ask_workers_to_stop();
 }
 
 // Random faults come from outside, at any instruction of the victim.

@@ -64,8 +64,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? apps::kDone : apps::kUserError;
   } catch (const std::exception& error) {
-    // Standard output that is closed or full.
-    return apps::report({ErrorKind::failed, error.what()});
+    // Standard output that is closed or full; no memory, or no thread.
+    return apps::report({ErrorKind::failed, error.what() + apps::memory_limit_advice()});
   }
   return status;
 }

@@ -45,16 +45,35 @@ Result<std::unique_ptr<RunJournal>> RunJournal::open(const job::RunPaths& paths,
   for (const auto& fault : faults.faults) {
     if (job::claimed_at(paths.faults(), fault)) journal->injections_noted_.insert(fault.name());
   }
-  TESON_TRY(const auto before, job::read_step_records(paths.metrics()));
-  if (!before.empty()) journal->newest_before_ = before.back().step;
+  // A line that cannot be read is said now: at the end it would be all that is said of the run.
+  const auto advise = [](const Error& error) {
+    if (error.kind != ErrorKind::invalid) return error;
+    return Error{error.kind,
+                 error.message + "; mend that line, or begin from nothing with --start-anew"};
+  };
+  const auto before = job::read_step_records(paths.metrics());
+  if (!before) return fail(advise(before.error()));
+  if (const auto ledger = job::read_ledger(paths.ledger()); !ledger)
+    return fail(advise(ledger.error()));
+  if (!before->empty()) journal->newest_before_ = before->back().step;
   return journal;
 }
 
 void RunJournal::note_outcome(const Result<void>& written) {
+  if (written && write_failed_ && missing_lines() == 0) {
+    write_failed_ = false;
+    live_.message("teson: the records are written again; none is missing");
+  }
   if (written || write_failed_) return;
   write_failed_ = true;
   live_.message(
-      fmt::format("teson: {}; training goes on, its records do not", written.error().message));
+      fmt::format("teson: {}; training goes on, its records are kept until they can be "
+                  "written",
+                  written.error().message));
+}
+
+std::int64_t RunJournal::missing_lines() const {
+  return metrics_->missing() + events_->missing() + ledger_lines_->missing();
 }
 
 void RunJournal::write(const job::EventRecord& record) {
@@ -190,6 +209,7 @@ void RunJournal::committed(const job::StepReport& report) {
   if (first_step_ && report.incarnation > incarnation_) {
     steps_lost_ += std::max<std::int64_t>(0, step_ - (step.step - 1));
     step_ = step.step - 1;
+    evaluated_ = std::min(evaluated_, step_);
     tokens_ = step.tokens - job::tokens_per_step(config_);
   }
   incarnation_ = report.incarnation;
@@ -218,7 +238,7 @@ void RunJournal::committed(const job::StepReport& report) {
 }
 
 void RunJournal::evaluated(std::int64_t step, double loss) {
-  if (evaluated_ == step) return;
+  if (step <= evaluated_) return;
   evaluated_ = step;
   auto record = event(job::EventKind::evaluation);
   record.step = step;
@@ -307,7 +327,7 @@ void RunJournal::sum_up_events(job::Summary& summary) const {
   }
 }
 
-Result<void> RunJournal::sum_up(job::Summary& summary) const {
+void RunJournal::sum_up(job::Summary& summary) const {
   summary.steps = step_;
   summary.steps_planned = config_.train.steps;
   summary.steps_lost = steps_lost_;
@@ -320,6 +340,30 @@ Result<void> RunJournal::sum_up(job::Summary& summary) const {
   }
   summary.failures = failures_.rows();
   summary.faults_unfired = job::unfired(paths_.faults(), faults_);
+}
+
+Result<void> RunJournal::finish(job::Summary& summary) {
+  note_injections();
+  for (int replica = 0; replica < config_.cluster.replicas; ++replica)
+    announce(replica);
+  if (first_step_) live_.update(progress());
+  live_.finish();
+  sum_up(summary);
+  // Whatever the records are worth by now, the summary is written.
+  note_outcome(metrics_->sync());
+  note_outcome(ledger_lines_->sync());
+  const auto counted = count_records(summary);
+  if (!summary.faults_unfired.empty()) warning(job::unfired_text(summary.faults_unfired));
+  write_last_events(summary);
+  TESON_TRY_VOID(job::write_summary(summary, paths_.summary()));
+  TESON_TRY_VOID(counted);
+  const auto synced = events_->sync();
+  if (const auto missing = missing_lines(); missing > 0)
+    live_.message(fmt::format("teson: {} lines of the records are missing for good", missing));
+  return synced;
+}
+
+Result<void> RunJournal::count_records(job::Summary& summary) {
   TESON_TRY(const auto steps, job::read_step_records(paths_.metrics()));
   const auto finite = [](double loss) {
     return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
@@ -344,17 +388,16 @@ Result<void> RunJournal::sum_up(job::Summary& summary) const {
   TESON_TRY(const auto check, job::check_ledger(paths_.ledger(), plan));
   summary.samples_planned = check.samples_planned;
   summary.samples_used = check.samples_used;
+  // Elastic runs leave lanes out on purpose.
+  if (config_.train.mode == job::Mode::exact && !check.complete()) {
+    warning(fmt::format("the ledger accounts for {} of {} samples: {}", check.samples_used,
+                        check.samples_planned,
+                        check.problems.empty() ? "lines are missing" : check.problems.front()));
+  }
   return {};
 }
 
-Result<void> RunJournal::finish(job::Summary& summary) {
-  note_injections();
-  for (int replica = 0; replica < config_.cluster.replicas; ++replica)
-    announce(replica);
-  if (first_step_) live_.update(progress());
-  live_.finish();
-  TESON_TRY_VOID(sum_up(summary));
-  if (!summary.faults_unfired.empty()) warning(job::unfired_text(summary.faults_unfired));
+void RunJournal::write_last_events(const job::Summary& summary) {
   for (const auto& row : failures_.rows()) {
     auto record = event(job::EventKind::recovered);
     record.replica = row.replica;
@@ -371,8 +414,6 @@ Result<void> RunJournal::finish(job::Summary& summary) {
   record.step = summary.steps;
   record.cause = summary.status;
   write(record);
-  TESON_TRY_VOID(events_->sync());
-  return job::write_summary(summary, paths_.summary());
 }
 
 }  // namespace teson::apps

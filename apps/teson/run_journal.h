@@ -24,8 +24,8 @@
 namespace teson::apps {
 
 /// What happens in a run, written down: metrics, events and ledger in the run's folder, progress
-/// for people, and at the end the summary. One thread, the controller's. A record that cannot be
-/// written is said once and does not stop the run.
+/// for people, and at the end the summary. One thread, the controller's. That records cannot be
+/// written is said once and does not stop the run; they are kept until they can.
 class RunJournal {
  public:
   /// The clock and the paths outlive it.
@@ -61,6 +61,8 @@ class RunJournal {
   void warning(std::string_view text);
   /// The lighthouse has refused a process of this run; as an event, since the run says why it ends.
   void refused(std::string_view text);
+  /// The newest step that an earlier session committed; 0: none.
+  std::int64_t committed_before() const { return newest_before_; }
   /// Draws the live line again, and tells of losses whose cause has not come.
   void tick();
   /// When tick is due, if something waits for it.
@@ -82,9 +84,13 @@ class RunJournal {
   void announce(int replica);
   void came_back(int replica, std::int64_t step, Instant at);
   void note_outcome(const Result<void>& written);
-  Result<void> sum_up(job::Summary& summary) const;
+  void sum_up(job::Summary& summary) const;
   void sum_up_events(job::Summary& summary) const;
+  std::int64_t missing_lines() const;
   job::Progress progress() const;
+  /// What the summary takes from the records on disk.
+  Result<void> count_records(job::Summary& summary);
+  void write_last_events(const job::Summary& summary);
 
   const job::RunPaths& paths_;
   const job::Config& config_;

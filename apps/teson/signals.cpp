@@ -16,6 +16,10 @@ sigset_t own_signals() {
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1, kEnd})
     sigaddset(&signals, signal);
+  // Where it is ignored (nohup), it stays so.
+  struct sigaction hangup{};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+    sigaddset(&signals, SIGHUP);
   return signals;
 }
 

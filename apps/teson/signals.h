@@ -5,7 +5,7 @@
 
 namespace teson::apps {
 
-/// Takes SIGINT, SIGTERM and SIGUSR1 on a thread of its own, so that what they cause is ordinary
+/// Takes SIGINT, SIGTERM, SIGHUP (unless it is ignored) and SIGUSR1 on a thread of its own, so that what they cause is ordinary
 /// code. Make it before any other thread: the signals are blocked from then on in this thread and
 /// in those it starts. Children get a clean mask.
 class Signals {

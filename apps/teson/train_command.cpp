@@ -16,6 +16,7 @@
 #include "apps/teson/controller.h"
 #include "apps/teson/event_queue.h"
 #include "apps/teson/prepare_corpus.h"
+#include "apps/teson/resume.h"
 #include "apps/teson/run_journal.h"
 #include "apps/teson/signals.h"
 #include "teson/base/clock.h"
@@ -27,6 +28,8 @@
 
 namespace teson::apps {
 namespace {
+
+constexpr std::size_t kPathBytesMax = 1024;
 
 struct Arguments {
   std::string file;
@@ -58,13 +61,26 @@ job::Summary summarize(const RunEnd& end) {
   return summary;
 }
 
+// As it will stand in the folder's config.toml, which must be readable again.
+Result<std::string> absolute_path(const std::string& path, const char* key) {
+  std::string absolute = std::filesystem::absolute(path).string();
+  if (absolute.size() <= kPathBytesMax) return absolute;
+  return fail(ErrorKind::invalid, fmt::format("{}: expected a path of at most {} bytes, found one "
+                                              "of {}",
+                                              key, kPathBytesMax, absolute.size()));
+}
+
 // The folder keeps the configuration, and is used from other working folders. Which corpus it was
 // is told by its manifest; its names stay as they were given, since they are part of what a run is.
-void make_absolute(job::Config& config) {
-  config.run.dir = std::filesystem::absolute(job::run_dir(config)).string();
-  for (std::string* dir : {&config.checkpoint.dir, &config.data.prepared}) {
-    if (!dir->empty()) *dir = std::filesystem::absolute(*dir).string();
+Result<void> make_absolute(job::Config& config) {
+  config.run.dir = job::run_dir(config).string();
+  const std::pair<std::string*, const char*> paths[] = {{&config.run.dir, "run.dir"},
+                                                        {&config.checkpoint.dir, "checkpoint.dir"},
+                                                        {&config.data.prepared, "data.prepared"}};
+  for (const auto& [path, key] : paths) {
+    if (!path->empty()) TESON_TRY(*path, absolute_path(*path, key));
   }
+  return {};
 }
 
 // Outside the run's folder they are not moved aside with it, and would be resumed from.
@@ -128,17 +144,16 @@ void tell_finished(const job::Config& config, const job::Summary& summary,
   std::fflush(stdout);
 }
 
-Result<int> train(const Arguments& arguments, SignalTarget& target) {
-  TESON_TRY(job::Config config, load_job(arguments.file, arguments.overrides));
+Result<int> train(const Arguments& arguments, job::Config config, SignalTarget& target) {
   if (!arguments.run_dir.empty()) config.run.dir = arguments.run_dir;
   TESON_TRY(const auto faults, job::parse_faults(arguments.faults));
   TESON_TRY_VOID(job::check_faults(faults, config));
-  make_absolute(config);
+  TESON_TRY_VOID(make_absolute(config));
   if (arguments.start_anew) TESON_TRY_VOID(refuse_old_checkpoints(config.checkpoint.dir));
   job::RunFolderOptions folder_options;
   folder_options.start_anew = arguments.start_anew;
   if (const char* secret = std::getenv(kSecretVariable)) folder_options.secret = secret;
-  TESON_TRY(const auto folder, job::RunFolder::open(config.run.dir, config, folder_options));
+  TESON_TRY(auto folder, job::RunFolder::open(config.run.dir, config, folder_options));
 
   const std::filesystem::path prepared = job::prepared_dir(config);
   auto corpus = prepare_corpus(config, prepared, target.preparation.get_token());
@@ -147,14 +162,17 @@ Result<int> train(const Arguments& arguments, SignalTarget& target) {
   tell(fmt::format("{}run:    '{}', {} replica{}\n", *corpus, config.run.dir,
                    config.cluster.replicas, config.cluster.replicas == 1 ? "" : "s"));
 
+  const SystemClock clock;
+  TESON_TRY(auto journal, RunJournal::open(folder.paths(), config, faults, clock));
+  const auto checked = check_checkpoints(config, *journal, target.preparation.get_token());
+  if (!checked && checked.error().kind == ErrorKind::aborted) return kInterrupted;
+  TESON_TRY_VOID(checked);
   if (const auto summary = finished_before(config, folder)) {
     tell_finished(config, *summary, job::unfired(folder.paths().faults(), faults));
     show_sample(config, folder.paths(), prepared);
     return kDone;
   }
 
-  const SystemClock clock;
-  TESON_TRY(auto journal, RunJournal::open(folder.paths(), config, faults, clock));
   journal->started(!folder.existed() ? "new" : has_checkpoint(config) ? "resumed" : "repeated");
   RunEnd end;
   {
@@ -179,6 +197,9 @@ Result<int> train(const Arguments& arguments, SignalTarget& target) {
 }
 
 int run(const Arguments& arguments) {
+  // Before signals are taken: it may come from a pipe, and Ctrl-C must end the wait for that.
+  auto config = load_job(arguments.file, arguments.overrides);
+  if (!config) return report(config.error());
   SignalTarget target;
   const Signals signals([&target](int signal) {
     if (signal != SIGUSR1) target.preparation.request_stop();
@@ -186,7 +207,7 @@ int run(const Arguments& arguments) {
       if (target.controller != nullptr) target.controller->on_signal(signal);
     });
   });
-  const auto status = train(arguments, target);
+  const auto status = train(arguments, std::move(*config), target);
   return status ? *status : report(status.error());
 }
 
@@ -202,8 +223,12 @@ void add_train(CLI::App& app, int& status) {
   command->add_option("file", arguments->file, "A TOML file (every key: teson config --explain)")
       ->required();
   add_overrides(*command, arguments->overrides);
-  command->add_option("--run-dir", arguments->run_dir,
-                      "The run's folder; default: run.dir of the file, else runs/NAME");
+  command
+      ->add_option("--run-dir", arguments->run_dir,
+                   "The run's folder; default: run.dir of the file, else runs/NAME")
+      ->check([](const std::string& folder) {
+        return folder.empty() ? std::string("expected the name of a folder") : std::string();
+      });
   command->add_flag("--start-anew", arguments->start_anew,
                     "Move what an earlier run left in the folder aside, and begin from nothing");
   command

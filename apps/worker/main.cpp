@@ -2,7 +2,28 @@
 #include <cstdio>
 #include <string_view>
 
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include "apps/worker/verbs.h"
+
+namespace {
+
+// Loading libtorch takes a second in which the parent may die. Before any initializer of a library
+// runs, the kernel is asked to end this process with it; actor::Proc::attach says more of this.
+void follow_parent(int, char**, char** environment) {
+  for (; *environment != nullptr; ++environment) {
+    int fd = 0, parent = 0, signal = 0;
+    if (std::sscanf(*environment, "TESON_PROC=%d:%d:%d:", &fd, &parent, &signal) != 3) continue;
+    ::prctl(PR_SET_PDEATHSIG, signal);
+    if (::getppid() != parent) ::_exit(1);
+  }
+}
+
+[[gnu::section(".preinit_array"), gnu::used]] void (*const kFollowParent)(int, char**,
+                                                                          char**) = follow_parent;
+
+}  // namespace
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);

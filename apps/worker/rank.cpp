@@ -61,7 +61,7 @@ struct Rank {
   std::unique_ptr<train::Membership> membership;
 };
 
-Result<void> load_newest_checkpoint(Rank& rank) {
+Result<void> load_newest_checkpoint(Rank& rank, const Observer& observer) {
   if (const auto cleaned = rank.store->clean_stale(); !cleaned)
     log_warning("checkpoint", "{}", cleaned.error().message);
   TESON_TRY(const auto entries, rank.store->list());
@@ -69,6 +69,8 @@ Result<void> load_newest_checkpoint(Rank& rank) {
   TESON_TRY(auto newest, rank.store->newest_complete());
   for (const auto& skipped : newest.skipped) {
     log_warning("checkpoint", "passed over '{}': {}", skipped.path.string(), skipped.reason);
+    (void)observer.cast<&job::RunObserver::checkpoint_damaged>(
+        job::DamagedCheckpoint{skipped.path.string(), skipped.reason});
   }
   if (!newest.checkpoint) return {};
   log_info("checkpoint", "resuming from '{}'", newest.checkpoint->path().string());
@@ -98,7 +100,7 @@ Result<void> build(Rank& rank, const Observer& observer) {
   rank.writer = std::make_unique<AsyncCheckpointWriter>(
       *rank.store, static_cast<std::size_t>(rank.config.checkpoint.keep),
       [observer](const CheckpointOutcome& outcome) { report_checkpoint(observer, outcome); });
-  TESON_TRY_VOID(load_newest_checkpoint(rank));
+  TESON_TRY_VOID(load_newest_checkpoint(rank, observer));
   TESON_TRY(rank.microbatch, rank.replica->warm_up(rank.clock));
   return {};
 }

@@ -1,7 +1,9 @@
 #include <cmath>
 #include <filesystem>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "teson/base/clock.h"
 #include "teson/base/error.h"
@@ -104,6 +106,24 @@ TEST_F(FileTest, a_missing_file_is_named) {
   const auto contents = read_file(folder_ / "missing");
   ASSERT_FALSE(contents);
   EXPECT_NE(contents.error().message.find("missing"), std::string::npos);
+}
+
+TEST_F(FileTest, what_is_no_regular_file_is_refused_without_waiting) {
+  const auto pipe = folder_ / "pipe";
+  const auto loop = folder_ / "loop";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink("loop", loop);
+  for (const int flags : {O_RDONLY, O_RDWR, O_WRONLY | O_CREAT | O_APPEND}) {
+    for (const auto& path : {pipe, folder_, std::filesystem::path("/dev/null")}) {
+      const auto opened = open_file(path, flags);
+      ASSERT_FALSE(opened) << path << " " << flags;
+      EXPECT_EQ(opened.error().kind, ErrorKind::invalid) << opened.error().message;
+      EXPECT_NE(opened.error().message.find("expected a regular file"), std::string::npos);
+    }
+  }
+  EXPECT_TRUE(open_file(folder_, O_RDONLY | O_DIRECTORY));
+  EXPECT_EQ(read_file(loop).error().kind, ErrorKind::invalid);
+  EXPECT_EQ(read_file(folder_ / std::string(300, 'x')).error().kind, ErrorKind::invalid);
 }
 
 TEST_F(FileTest, too_large_a_file_is_refused) {

@@ -50,6 +50,11 @@ ErrorKind kind_of_errno(int number) {
     case ENOSPC:
     case EDQUOT:
       return ErrorKind::overloaded;
+    case EISDIR:
+    case ENOTDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+      return ErrorKind::invalid;
     default:
       return ErrorKind::failed;
   }
@@ -62,6 +67,10 @@ std::string_view advice_for_errno(int number) {
       return " (free some space, or choose another folder)";
     case EMFILE:
       return " (raise the limit of open files: ulimit -n)";
+    case EISDIR:
+      return " (a folder is in its place: move it out of the way)";
+    case ELOOP:
+      return " (a symbolic link leads back to itself)";
     case EADDRINUSE:
       return " (another program listens there: stop it, or choose another port)";
     case EACCES:

@@ -48,7 +48,7 @@ inline Failure fail(Error error) {
 }
 
 /// A failed system call as an Error: "open '/x/y': No such file or directory". ENOSPC and its like
-/// name what to do.
+/// name what to do; a path that can never be opened is `invalid`.
 Failure fail_errno(std::string_view what, int error_number);
 
 }  // namespace teson

@@ -13,17 +13,35 @@
 namespace teson {
 namespace fs = std::filesystem;
 
-Result<Fd> open_file(const fs::path& path, int flags, unsigned mode) {
+namespace {
+
+std::string_view kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a named pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+Failure not_regular(const fs::path& path) {
+  struct stat info{};
+  const bool known = ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+  return fail(ErrorKind::invalid,
+              fmt::format("'{}': expected a regular file, found {}; move it out of the way",
+                          path.string(), known ? kind_of(info.st_mode) : "something else"));
+}
+
+Result<Fd> open_any(const fs::path& path, int flags, unsigned mode) {
   int fd = -1;
   do {
     fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
   } while (fd < 0 && errno == EINTR);
+  // A folder, or a named pipe or a socket without another end.
+  if (fd < 0 && (errno == EISDIR || errno == ENXIO)) return not_regular(path);
   if (fd < 0) return fail_errno(fmt::format("open '{}'", path.string()), errno);
   return Fd(fd);
 }
 
-Result<std::string> read_file(const fs::path& path, std::size_t bytes_max) {
-  TESON_TRY(const Fd file, open_file(path, O_RDONLY));
+Result<std::string> read_all(const Fd& file, const fs::path& path, std::size_t bytes_max) {
   std::string contents;
   char buffer[1 << 16];
   while (true) {
@@ -37,6 +55,28 @@ Result<std::string> read_file(const fs::path& path, std::size_t bytes_max) {
                                                   path.string(), bytes_max));
     }
   }
+}
+
+}  // namespace
+
+Result<Fd> open_file(const fs::path& path, int flags, unsigned mode) {
+  // Not to wait for the other end of a named pipe that took the file's place.
+  TESON_TRY(Fd file, open_any(path, flags | O_NONBLOCK, mode));
+  struct stat info{};
+  if (::fstat(file.get(), &info) != 0)
+    return fail_errno(fmt::format("stat '{}'", path.string()), errno);
+  if (!S_ISREG(info.st_mode) && (flags & O_DIRECTORY) == 0) return not_regular(path);
+  return file;
+}
+
+Result<std::string> read_file(const fs::path& path, std::size_t bytes_max) {
+  TESON_TRY(const Fd file, open_file(path, O_RDONLY));
+  return read_all(file, path, bytes_max);
+}
+
+Result<std::string> read_pipe(const fs::path& path, std::size_t bytes_max) {
+  TESON_TRY(const Fd pipe, open_any(path, O_RDONLY, 0));
+  return read_all(pipe, path, bytes_max);
 }
 
 Result<void> write_all(int fd, std::string_view data, const fs::path& path_for_errors) {

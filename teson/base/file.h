@@ -12,12 +12,17 @@
 
 namespace teson {
 
-/// Opens with O_CLOEXEC; the error names the path.
+/// Opens a regular file with O_CLOEXEC, or with O_DIRECTORY a folder; the error names the path.
+/// Anything else in its place is `invalid`, and never waited for.
 Result<Fd> open_file(const std::filesystem::path& path, int flags, unsigned mode = 0644);
 
 /// The whole file. Refuses one larger than `bytes_max` (invalid), so that a wrong path cannot fill
 /// the memory.
 Result<std::string> read_file(const std::filesystem::path& path,
+                              std::size_t bytes_max = 1ULL << 30);
+
+/// The same for a pipe, to its end: waits for who writes it.
+Result<std::string> read_pipe(const std::filesystem::path& path,
                               std::size_t bytes_max = 1ULL << 30);
 
 /// Writes all of `data` at the descriptor's position, over short writes and interrupts.

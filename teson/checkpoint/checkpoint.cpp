@@ -7,6 +7,7 @@
 #include "teson/base/check.h"
 #include "teson/base/file.h"
 #include "teson/base/hash.h"
+#include "teson/base/random.h"
 #include "teson/checkpoint/manifest.h"
 #include "teson/checkpoint/names.h"
 #include "teson/checkpoint/shard_file.h"
@@ -17,6 +18,8 @@ namespace {
 
 /// Beyond the arrays: manifest, headers, tables, the file system's own.
 constexpr std::uint64_t free_bytes_spare = 1U << 20;
+/// How often a folder that others change is listed again.
+constexpr int list_attempts_max = 5;
 
 Result<Manifest> plan(const CheckpointMeta& meta, std::span<const CheckpointSection> sections,
                       const CheckpointOptions& options) {
@@ -68,6 +71,17 @@ Result<void> fill(Disk& disk, const fs::path& folder, Manifest& manifest,
   return disk.sync_folder(folder);
 }
 
+/// Whether the checkpoint itself is at fault: wrong bytes, missing files. Of any other error it may
+/// be innocent.
+bool is_damage(const Error& error) {
+  return error.kind == ErrorKind::invalid;
+}
+
+bool is_gone(const fs::path& path) {
+  std::error_code code;
+  return fs::symlink_status(path, code).type() == fs::file_type::not_found;
+}
+
 /// Opens a published one and compares what it says with what its folder is called.
 Result<CheckpointReader> open_named(const CheckpointEntry& entry) {
   TESON_TRY(CheckpointReader reader, CheckpointReader::open(entry.path));
@@ -78,6 +92,22 @@ Result<CheckpointReader> open_named(const CheckpointEntry& entry) {
                             entry.path.string(), meta.incarnation, meta.step));
   }
   return reader;
+}
+
+/// The same, with every byte verified.
+Result<CheckpointReader> open_whole(const CheckpointEntry& entry, const std::stop_token& stop) {
+  TESON_TRY(CheckpointReader reader, open_named(entry));
+  TESON_TRY_VOID(reader.verify(stop));
+  return reader;
+}
+
+Failure all_damaged(const fs::path& root, const std::vector<SkippedCheckpoint>& skipped) {
+  const auto& newest = skipped.front();
+  return fail(
+      ErrorKind::invalid,
+      fmt::format("no checkpoint in '{}' is whole; the newest of {}, '{}': {}; put back a "
+                  "copy, or begin from nothing with --start-anew",
+                  root.string(), skipped.size(), newest.path.filename().string(), newest.reason));
 }
 
 }  // namespace
@@ -91,6 +121,7 @@ Result<CheckpointReader> CheckpointReader::open(const fs::path& folder) {
   CheckpointReader reader;
   reader.path_ = folder;
   const fs::path path = folder / manifest_file_name;
+  TESON_TRY_VOID(expect_present(path));
   TESON_TRY(const std::string text, read_file(path, manifest_bytes_max));
   auto manifest = decode_manifest(text);
   if (!manifest) return fail(manifest.error().in(fmt::format("'{}'", path.string())));
@@ -125,14 +156,14 @@ std::optional<std::uint64_t> CheckpointReader::section_bytes(std::string_view na
   return section == nullptr ? std::optional<std::uint64_t>() : section->bytes;
 }
 
-Result<void> CheckpointReader::verify() const {
+Result<void> CheckpointReader::verify(const std::stop_token& stop) const {
   for (const auto& section : manifest_->sections) {
     for (std::uint32_t index = 0; index < section.shards.size(); ++index) {
       TESON_TRY(const ShardReader shard,
                 ShardReader::open(path_ / shard_file_name(section.name, index),
                                   expected_header(*manifest_, section, index),
                                   section.shards[index].checksum));
-      TESON_TRY_VOID(shard.verify());
+      TESON_TRY_VOID(shard.verify(stop));
     }
   }
   return {};
@@ -226,8 +257,9 @@ Result<fs::path> CheckpointStore::publish(const fs::path& partial, CheckpointId 
   const fs::path final_path = root_ / checkpoint_name(id);
   std::error_code code;
   if (fs::exists(final_path, code)) {
-    auto existing = open_named({id, final_path});
-    if (existing && existing->verify()) {
+    const auto existing = open_whole({id, final_path}, {});
+    if (!existing && !is_damage(existing.error())) return fail(existing.error());
+    if (existing) {
       if (existing->meta().chain_hash != meta.chain_hash) {
         return fail(
             ErrorKind::invalid,
@@ -239,9 +271,7 @@ Result<fs::path> CheckpointStore::publish(const fs::path& partial, CheckpointId 
       TESON_TRY_VOID(remove_tree(disk_, partial));
       return final_path;
     }
-    const fs::path aside = removing_name(final_path);
-    TESON_TRY_VOID(disk_.rename(final_path, aside));
-    (void)remove_tree(disk_, aside);
+    TESON_TRY_VOID(set_aside(final_path).map([](const fs::path&) {}));
   }
   TESON_TRY_VOID(disk_.rename(partial, final_path));
   if (auto synced = disk_.sync_folder(root_); !synced) {
@@ -268,23 +298,40 @@ Result<std::vector<CheckpointEntry>> CheckpointStore::list() const {
   return entries;
 }
 
-Result<NewestCheckpoint> CheckpointStore::newest_complete() const {
-  TESON_TRY(const auto entries, list());
-  NewestCheckpoint newest;
-  for (const auto& entry : entries) {
-    auto reader = open_named(entry);
-    if (reader) {
-      auto verified = reader->verify();
-      if (verified) {
+Result<NewestCheckpoint> CheckpointStore::newest_complete(const std::stop_token& stop) const {
+  for (int attempt = 0; attempt < list_attempts_max; ++attempt) {
+    TESON_TRY(const auto entries, list());
+    NewestCheckpoint newest;
+    bool changed = false;  // a writer removed one that was listed: there are newer ones by now
+    for (const auto& entry : entries) {
+      auto reader = open_whole(entry, stop);
+      if (reader) {
         newest.checkpoint = std::move(*reader);
         return newest;
       }
-      newest.skipped.push_back({entry.path, verified.error().describe()});
-    } else {
-      newest.skipped.push_back({entry.path, reader.error().describe()});
+      changed = is_gone(entry.path);
+      if (changed) break;
+      if (!is_damage(reader.error())) return fail(reader.error());
+      newest.skipped.push_back({entry.path, reader.error().message});
     }
+    if (changed) continue;
+    if (!newest.skipped.empty()) return all_damaged(root_, newest.skipped);
+    return newest;
   }
-  return newest;
+  return fail(ErrorKind::failed,
+              fmt::format("the checkpoints in '{}' vanish while they are read; is another program "
+                          "cleaning it?",
+                          root_.string()));
+}
+
+Result<fs::path> CheckpointStore::set_aside(const fs::path& path) const {
+  fs::path aside = path.parent_path() / (std::string(damaged_prefix) + path.filename().string());
+  // An earlier one of the same name is kept too.
+  if (!is_gone(aside)) aside += fmt::format("-{:016x}", entropy64());
+  const auto renamed = disk_.rename(path, aside);
+  if (!renamed && !is_gone(path)) return fail(renamed.error());
+  TESON_TRY_VOID(disk_.sync_folder(root_));
+  return aside;
 }
 
 Result<std::vector<fs::path>> CheckpointStore::remove_old(std::size_t keep) const {
@@ -295,12 +342,15 @@ Result<std::vector<fs::path>> CheckpointStore::remove_old(std::size_t keep) cons
   std::vector<fs::path> removed;
   for (const auto& entry : entries) {
     if (kept < keep) {
-      const auto reader = open_named(entry);
       // The one that all else is given up for is read in full; for the others their size and
       // headers will do.
-      kept += reader && (kept > 0 || reader->verify());
+      const auto reader = kept > 0 ? open_named(entry) : open_whole(entry, {});
+      if (!reader && !is_damage(reader.error())) return fail(reader.error());
+      kept += reader.has_value();
       continue;
     }
+    // What cannot be read may be worth mending.
+    if (!open_named(entry)) continue;
     const fs::path aside = removing_name(entry.path);
     const auto renamed = disk_.rename(entry.path, aside);
     std::error_code code;

@@ -74,7 +74,8 @@ class CheckpointReader {
   std::optional<std::uint64_t> section_bytes(std::string_view name) const;
 
   /// Reads every byte of every section against its checksum. Memory: one block.
-  Result<void> verify() const;
+  /// `aborted` when `stop` was asked for.
+  Result<void> verify(const std::stop_token& stop = {}) const;
   /// The bytes [offset, offset + into.size()) of a section, each block verified. On an error `into`
   /// holds no promise.
   Result<void> read(std::string_view section, std::uint64_t offset,
@@ -130,12 +131,19 @@ class CheckpointStore {
   /// exist holds none.
   Result<std::vector<CheckpointEntry>> list() const;
 
-  /// The newest one of which every byte was verified.
-  Result<NewestCheckpoint> newest_complete() const;
+  /// The newest one of which every byte was verified; none only where there are none. Only damage
+  /// is passed over: a newer one that cannot be read for another reason (no permission, a failing
+  /// disk, no descriptors left) is that error. `invalid` if all are damaged; `aborted` when `stop`
+  /// was asked for.
+  Result<NewestCheckpoint> newest_complete(const std::stop_token& stop = {}) const;
+
+  /// Renames a damaged one to "damaged-…", which no reader looks at and nobody removes; returns the
+  /// new path. One that is already gone is no error.
+  Result<std::filesystem::path> set_aside(const std::filesystem::path& path) const;
 
   /// Removes all but the newest `keep` (at least 1) complete ones. Before it removes anything, the
-  /// newest kept one is verified in every byte; damaged ones count for nothing, and go when older
-  /// than the oldest kept. Returns what was removed.
+  /// newest kept one is verified in every byte; damaged ones count for nothing, and stay. Returns
+  /// what was removed.
   Result<std::vector<std::filesystem::path>> remove_old(std::size_t keep) const;
 
   /// Removes what dead writers and half-done removals left. A living writer's folder is locked and

@@ -245,12 +245,67 @@ TEST_F(CheckpointTest, the_same_state_twice_is_written_once_and_another_history_
   EXPECT_EQ(names_in(root).size(), 1u);
 }
 
-TEST_F(CheckpointTest, a_damaged_one_in_the_way_is_replaced) {
+TEST_F(CheckpointTest, a_damaged_one_in_the_way_is_set_aside) {
   const auto path = write(SmallState(3));
-  fs::resize_file(path / "adam_m-00001.bin", 4100);
-  EXPECT_EQ(write(SmallState(3)), path);
+  for (const std::size_t kept : {1, 2}) {
+    fs::resize_file(path / "adam_m-00001.bin", 4100);
+    EXPECT_EQ(write(SmallState(3)), path);
+    EXPECT_EQ(newest(), (CheckpointId{1, 3}));
+    EXPECT_EQ(names_in(root).size(), 1u + kept);
+    EXPECT_TRUE(fs::exists(root / ("damaged-" + checkpoint_name({1, 3})) / "manifest.json"));
+  }
+}
+
+TEST_F(CheckpointTest, what_cannot_be_read_is_an_error_and_no_reason_to_take_an_older_one) {
+  write(SmallState(1));
+  write(SmallState(2));
+  const auto path = write(SmallState(3));
+  for (const char* name : {"manifest.json", "adam_m-00001.bin"}) {
+    fs::rename(path / name, folder.path() / name);
+    // The file is there, its disk is not.
+    fs::create_symlink("/nowhere/at/all", path / name);
+    const auto found = store.newest_complete();
+    ASSERT_FALSE(found);
+    EXPECT_EQ(found.error().kind, ErrorKind::failed);
+    EXPECT_NE(found.error().message.find(name), std::string::npos) << found.error().message;
+    EXPECT_FALSE(store.remove_old(1));
+    const SmallState again(3);
+    EXPECT_FALSE(store.write(again.meta, again.sections()));
+    EXPECT_EQ(names_in(root).size(), 3u);
+    fs::rename(folder.path() / name, path / name);
+  }
   EXPECT_EQ(newest(), (CheckpointId{1, 3}));
-  EXPECT_EQ(names_in(root).size(), 1u);
+}
+
+TEST_F(CheckpointTest, all_damaged_is_not_the_same_as_none) {
+  for (const std::uint64_t step : {1, 2})
+    spill(write(SmallState(step)) / "manifest.json", "{");
+  const auto found = store.newest_complete();
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().kind, ErrorKind::invalid);
+  EXPECT_NE(found.error().message.find("the newest of 2"), std::string::npos);
+  EXPECT_NE(found.error().message.find(checkpoint_name({1, 2})), std::string::npos);
+  EXPECT_EQ(names_in(root).size(), 2u);
+}
+
+TEST_F(CheckpointTest, damaged_ones_are_never_removed) {
+  for (const std::uint64_t step : {1, 2, 3, 4})
+    write(SmallState(step));
+  fs::remove(root / checkpoint_name({1, 2}) / "manifest.json");
+  EXPECT_EQ(store.set_aside(root / checkpoint_name({1, 3})),
+            root / ("damaged-" + checkpoint_name({1, 3})));
+  ASSERT_TRUE(store.remove_old(1));
+  EXPECT_EQ(names_in(root),
+            (std::vector<std::string>{"damaged-" + checkpoint_name({1, 3}), checkpoint_name({1, 2}),
+                                      checkpoint_name({1, 4})}));
+  EXPECT_EQ(newest(), (CheckpointId{1, 4}));
+}
+
+TEST_F(CheckpointTest, looking_for_the_newest_can_be_stopped) {
+  write(SmallState(1));
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(store.newest_complete(stop.get_token()).error().kind, ErrorKind::aborted);
 }
 
 TEST_F(CheckpointTest, old_ones_are_removed_and_the_newest_complete_one_never) {

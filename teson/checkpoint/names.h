@@ -14,6 +14,7 @@ namespace teson {
 /// Folders beside the published checkpoints that no reader looks at.
 inline constexpr std::string_view partial_prefix = ".partial-";
 inline constexpr std::string_view removing_prefix = ".removing-";
+inline constexpr std::string_view damaged_prefix = "damaged-";
 
 /// ".removing-<random>-<name>" beside `path`.
 std::filesystem::path removing_name(const std::filesystem::path& path);

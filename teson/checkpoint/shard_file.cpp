@@ -170,17 +170,24 @@ Result<std::uint64_t> write_shard(Disk& disk, const std::filesystem::path& path,
   return whole_checksum(page, table);
 }
 
+Result<void> expect_present(const std::filesystem::path& path) {
+  std::error_code code;
+  if (std::filesystem::symlink_status(path, code).type() != std::filesystem::file_type::not_found)
+    return {};
+  return fail(ErrorKind::invalid, fmt::format("'{}' is missing", path.string()));
+}
+
 Result<ShardReader> ShardReader::open(const std::filesystem::path& path,
                                       const ShardHeader& expected, std::uint64_t checksum) {
   ShardReader reader;
   reader.path_ = path;
+  TESON_TRY_VOID(expect_present(path));
   TESON_TRY(reader.file_, open_file(path, O_RDONLY));
   struct stat info{};
   if (::fstat(reader.file_.get(), &info) != 0) {
     return fail_errno(fmt::format("stat '{}'", path.string()), errno);
   }
-  if (!S_ISREG(info.st_mode) ||
-      static_cast<std::uint64_t>(info.st_size) != shard_file_bytes(expected)) {
+  if (static_cast<std::uint64_t>(info.st_size) != shard_file_bytes(expected)) {
     return fail(ErrorKind::invalid,
                 fmt::format("'{}' has {} bytes, the manifest says {}", path.string(), info.st_size,
                             shard_file_bytes(expected)));
@@ -251,9 +258,11 @@ Result<void> ShardReader::read(std::uint64_t offset, std::span<std::byte> into) 
   return {};
 }
 
-Result<void> ShardReader::verify() const {
+Result<void> ShardReader::verify(const std::stop_token& stop) const {
   std::vector<std::byte> block;
   for (std::uint64_t number = 0; number < table_.size(); ++number) {
+    if (stop.stop_requested())
+      return fail(ErrorKind::aborted, fmt::format("reading '{}' was stopped", path_.string()));
     block.resize(block_size(number));
     TESON_TRY_VOID(read_block(number, block));
   }

@@ -54,6 +54,9 @@ Result<std::uint64_t> write_shard(Disk& disk, const std::filesystem::path& path,
                                   const ShardHeader& header, std::span<const std::byte> payload,
                                   std::stop_token stop);
 
+/// `invalid` if a file of a checkpoint is not there: that is damage. That it cannot be opened is not.
+Result<void> expect_present(const std::filesystem::path& path);
+
 /// A shard file whose size, header and table of checksums were found to be what the manifest says.
 /// One thread.
 class ShardReader {
@@ -62,7 +65,8 @@ class ShardReader {
                                   std::uint64_t checksum);
   /// Payload bytes [offset, offset + into.size()), each block they touch verified.
   Result<void> read(std::uint64_t offset, std::span<std::byte> into) const;
-  Result<void> verify() const;
+  /// `aborted` when `stop` was asked for, looked at once a block.
+  Result<void> verify(const std::stop_token& stop = {}) const;
 
  private:
   /// Reads block `number` whole and compares it with the table.

@@ -79,6 +79,7 @@ Result<std::unique_ptr<Acceptor>> Acceptor::start(const HostTransportOptions& op
 Acceptor::Acceptor(HostTransportOptions options, net::Listener listener, Fd wake, Fd arrived)
     : options_(std::move(options)),
       listener_(std::move(listener)),
+      address_(listener_.address()),
       wake_(std::move(wake)),
       arrived_(std::move(arrived)) {
   thread_ = std::jthread([this] {
@@ -116,6 +117,7 @@ void Acceptor::refuse_below(std::uint64_t epoch) {
       return true;
     });
   }
+  signal(wake_);
   for (Arrival& arrival : late) {
     refuse(arrival.socket, epoch_is_over(arrival.greeting.epoch, epoch));
   }
@@ -152,7 +154,10 @@ void Acceptor::poll_once() {
   for (const HandshakeLink& link : pending_)
     polled_.push_back({link.fd(), link.events(), 0});
   if (::poll(polled_.data(), polled_.size(), wait_ms(now)) < 0) return;
-  if (polled_[0].revents != 0) clear(wake_);
+  if (polled_[0].revents != 0) {
+    clear(wake_);
+    if (!stop_ && !listener_.is_reachable()) listen_again();
+  }
   std::size_t index = 2;
   for (auto link = pending_.begin(); link != pending_.end(); ++index) {
     const auto current = link++;
@@ -162,15 +167,25 @@ void Acceptor::poll_once() {
   expire(clock.now());
 }
 
+void Acceptor::listen_again() {
+  auto listener = net::Listener::listen(address_, {.has_secret = !options_.secret.empty()});
+  if (!listener)
+    return log_warning("comm", "its socket file is gone; {}", listener.error().describe());
+  listener_ = std::move(*listener);
+  polled_[1].revents = 0;  // the old one's
+}
+
 void Acceptor::accept_all() {
   for (std::size_t turn = 0; turn < pending_max; ++turn) {
     auto accepted = listener_.accept();
     if (!accepted) {
-      log_warning("comm", "{}", accepted.error().describe());
+      if (!std::exchange(is_short_, true))
+        log_warning("comm", "{}; trying on", accepted.error().describe());
       accept_again_ = SystemClock().now() + accept_pause;
       return;
     }
     if (!*accepted) return;
+    is_short_ = false;
     if (pending_.size() >= pending_max) {
       // The oldest has had the most time; a peer of ours needs a few milliseconds.
       ++refused_;

@@ -39,10 +39,11 @@ class Acceptor {
   static Result<std::unique_ptr<Acceptor>> start(const HostTransportOptions& options);
   ~Acceptor();
 
-  const net::Address& address() const { return listener_.address(); }
+  const net::Address& address() const { return address_; }
   /// Connections for this epoch, in the order in which they came.
   std::vector<Arrival> take(std::uint64_t epoch);
-  /// Refuses connections for epochs below `epoch`, those already here included.
+  /// Refuses connections for epochs below `epoch`, those already here included. Listens again if
+  /// somebody removed the socket's file.
   void refuse_below(std::uint64_t epoch);
   /// Readable when connections came since the last take.
   int arrival_fd() const { return arrived_.get(); }
@@ -53,6 +54,7 @@ class Acceptor {
   void run();
   int wait_ms(Instant now);
   void poll_once();
+  void listen_again();
   void accept_all();
   void progress(std::list<HandshakeLink>::iterator link);
   void complete(HandshakeLink& link);
@@ -61,11 +63,13 @@ class Acceptor {
   void refuse(net::Socket& socket, const Error& reason);
 
   const HostTransportOptions options_;
-  net::Listener listener_;
+  net::Listener listener_;  ///< the thread's own, as all without a lock below
+  const net::Address address_;
   Fd wake_;
   Fd arrived_;
-  std::list<HandshakeLink> pending_;  ///< the thread's own, as all without a lock below
+  std::list<HandshakeLink> pending_;
   std::vector<pollfd> polled_;
+  bool is_short_ = false;   ///< of descriptors, since the last connection
   Instant accept_again_{};  ///< after descriptors ran out
   std::atomic<bool> stop_ = false;
   std::atomic<std::uint64_t> refused_ = 0;

@@ -49,6 +49,22 @@ TEST(Transport, each_epoch_gets_a_new_group_on_the_same_listeners) {
   }
 }
 
+TEST(Transport, a_removed_socket_file_is_made_again) {
+  TestGroup group(2);
+  const auto meet = [](Communicator& communicator) { EXPECT_TRUE(communicator.barrier().wait()); };
+  group.run(1, meet);
+  for (const auto& address : group.addresses)
+    std::filesystem::remove(address.path());
+  for (const auto& transport : group.transports)
+    transport->abort_below(2, fenced);
+  for (const auto& address : group.addresses) {
+    const Instant end = in(5s);
+    while (!std::filesystem::exists(address.path()) && SystemClock().now() < end)
+      std::this_thread::sleep_for(1ms);
+  }
+  group.run(2, meet);
+}
+
 TEST(Transport, a_peer_that_is_ahead_waits_for_us) {
   TestGroup group(2);
   std::jthread ahead([&] {

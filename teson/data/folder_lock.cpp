@@ -25,8 +25,8 @@ Result<bool> try_flock(const Fd& file, int how, const fs::path& path) {
   return true;
 }
 
-Failure held(const fs::path& path) {
-  return fail(ErrorKind::overloaded, fmt::format("'{}' is held by another process", path.string()));
+Failure held(ErrorKind kind, const fs::path& path) {
+  return fail(kind, fmt::format("'{}' is held by another process", path.string()));
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ Result<FolderLock> FolderLock::poll(const fs::path& path, std::stop_token stop,
   while (true) {
     TESON_TRY(const bool locked, try_flock(file, LOCK_EX, path));
     if (locked) return FolderLock(std::move(file));
-    if (!go_on()) return held(path);
+    if (!go_on()) return held(ErrorKind::timed_out, path);
     woken.wait_for(guard, stop, kPoll, [] { return false; });
     if (stop.stop_requested()) {
       return fail(
@@ -66,14 +66,14 @@ Result<FolderLock> FolderLock::exclusive_within(const fs::path& path,
 }
 
 Result<FolderLock> FolderLock::try_shared(const fs::path& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
+  int fd = ::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0 && (errno == EROFS || errno == EACCES))
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && (errno == EROFS || errno == EACCES || errno == ENOENT)) return FolderLock();
   if (fd < 0) return fail_errno(fmt::format("open '{}'", path.string()), errno);
   Fd file(fd);
   TESON_TRY(const bool locked, try_flock(file, LOCK_SH, path));
-  if (!locked) return held(path);
+  if (!locked) return held(ErrorKind::aborted, path);
   return FolderLock(std::move(file));
 }
 

@@ -19,12 +19,12 @@ class FolderLock {
   /// `aborted` once `stop` is requested.
   static Result<FolderLock> exclusive(const std::filesystem::path& file, std::stop_token stop,
                                       const std::function<void()>& waiting);
-  /// The same, but `overloaded` if another still holds it after `patience`, counted in tries of 50
+  /// The same, but `timed_out` if another still holds it after `patience`, counted in tries of 50
   /// ms.
   static Result<FolderLock> exclusive_within(const std::filesystem::path& file,
                                              std::chrono::milliseconds patience,
                                              std::stop_token stop);
-  /// `overloaded` if another holds it exclusively. Without the file, and nowhere to make it (a
+  /// `aborted` if another holds it exclusively. Without the file, and nowhere to make it (a
   /// read-only folder), there is nobody to lock out: an empty lock.
   static Result<FolderLock> try_shared(const std::filesystem::path& file);
 

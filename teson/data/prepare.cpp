@@ -330,19 +330,23 @@ Result<PreparedCorpus> prepare(const PrepareOptions& options, const PrepareProgr
   TESON_TRY_VOID(check_options(options));
   TESON_TRY(std::vector<Source> sources, list_sources(options.corpus));
   TESON_TRY(const std::string settings, settings_digest(options));
-  const auto reusable = [&]() -> std::optional<PreparedCorpus> {
+  const auto reusable = [&]() -> Result<std::optional<PreparedCorpus>> {
     auto corpus = open_prepared(options.folder);
+    // Without descriptors or memory nothing is known of the folder.
+    if (!corpus && corpus.error().kind == ErrorKind::overloaded) return fail(corpus.error());
     if (!corpus || corpus->manifest().settings != settings) return std::nullopt;
     if (!same_sources(corpus->manifest().sources, sources)) return std::nullopt;
     report(progress, PrepareStage::reused);
     return std::move(*corpus);
   };
-  if (auto corpus = reusable()) return std::move(*corpus);
+  TESON_TRY(auto ready, reusable());
+  if (ready) return std::move(*ready);
   TESON_TRY_VOID(make_folders(options.folder));
   TESON_TRY(const FolderLock preparing,
             FolderLock::exclusive(options.folder / kPrepareLockFile, stop,
                                   [&] { report(progress, PrepareStage::waiting); }));
-  if (auto corpus = reusable()) return std::move(*corpus);  // another process was quicker
+  TESON_TRY(ready, reusable());
+  if (ready) return std::move(*ready);  // another process was quicker
   if (!options.replace) {
     if (const auto held = open_prepared(options.folder)) {
       return fail(ErrorKind::invalid,
@@ -355,7 +359,7 @@ Result<PreparedCorpus> prepare(const PrepareOptions& options, const PrepareProgr
   }
   {
     auto alone = FolderLock::exclusive_within(options.folder / kUseLockFile, kPatience, stop);
-    if (!alone && alone.error().kind == ErrorKind::overloaded) {
+    if (!alone && alone.error().kind == ErrorKind::timed_out) {
       return fail(ErrorKind::failed,
                   fmt::format("'{}' holds a corpus of other settings or sources, and a living job "
                               "uses it; end that job or choose "

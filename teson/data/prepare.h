@@ -109,7 +109,7 @@ class PreparedCorpus {
 
 /// Opens what `prepare` made; for workers. `invalid` if there is no manifest (the preparation did
 /// not finish), or if any file is missing, cut short or of another preparation, naming it;
-/// `overloaded` while it is being prepared anew.
+/// `aborted` while it is being prepared anew.
 Result<PreparedCorpus> open_prepared(const std::filesystem::path& folder,
                                      TokenStream::Verify verify = TokenStream::Verify::sizes);
 

@@ -23,14 +23,7 @@ bool starts_like_utf16(std::string_view text) {
 }  // namespace
 
 Result<TextReader> TextReader::open(const Source& source, bool normalise) {
-  // Not to hang on a named pipe that took the file's place.
-  TESON_TRY(Fd file, open_file(source.path, O_RDONLY | O_NONBLOCK));
-  struct stat info{};
-  if (::fstat(file.get(), &info) != 0)
-    return fail_errno(fmt::format("stat '{}'", source.path), errno);
-  if (!S_ISREG(info.st_mode)) {
-    return fail(ErrorKind::invalid, fmt::format("'{}' is not a regular file", source.path));
-  }
+  TESON_TRY(Fd file, open_file(source.path, O_RDONLY));
   return TextReader(source.path, normalise, std::move(file));
 }
 

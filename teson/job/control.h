@@ -48,6 +48,12 @@ struct EnteredReport {
   std::int64_t checkpoint_step = 0;
 };
 
+/// A damaged checkpoint that a rank passed over when it looked for the newest.
+struct DamagedCheckpoint {
+  std::string path;
+  std::string reason;
+};
+
 enum class EndKind : std::uint8_t { completed, stopped, failed };
 
 /// The job's end, from the rank that speaks for it.
@@ -67,13 +73,15 @@ class RunObserver {
   virtual void step_committed(const StepReport& report) = 0;
   virtual void evaluated(const EvaluationReport& report) = 0;
   virtual void checkpoint_ended(const CheckpointReport& report) = 0;
+  virtual void checkpoint_damaged(const DamagedCheckpoint& report) = 0;
   virtual void entered(const EnteredReport& report) = 0;
   virtual void finished(const FinishReport& report) = 0;
   /// The rank is about to end itself for this reason. `invalid`: starting it again would not help.
   virtual void failed(std::int32_t replica, const Error& error) = 0;
-  using endpoints = actor::Endpoints<&RunObserver::step_committed, &RunObserver::evaluated,
-                                     &RunObserver::checkpoint_ended, &RunObserver::entered,
-                                     &RunObserver::finished, &RunObserver::failed>;
+  using endpoints =
+      actor::Endpoints<&RunObserver::step_committed, &RunObserver::evaluated,
+                       &RunObserver::checkpoint_ended, &RunObserver::checkpoint_damaged,
+                       &RunObserver::entered, &RunObserver::finished, &RunObserver::failed>;
 };
 
 /// Everything that a worker needs beside the run's folder.

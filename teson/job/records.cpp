@@ -1,8 +1,7 @@
 #include "teson/job/records.h"
 
 #include <algorithm>
-#include <cmath>
-#include <fstream>
+#include <cerrno>
 #include <map>
 
 #include <fcntl.h>
@@ -42,11 +41,6 @@ bool is_record(std::string_view line) {
 Result<void> mend_end(int fd, const std::filesystem::path& path) {
   struct stat info{};
   if (::fstat(fd, &info) != 0) return fail_errno(fmt::format("stat '{}'", path.string()), errno);
-  if (!S_ISREG(info.st_mode)) {
-    return fail(
-        ErrorKind::invalid,
-        fmt::format("'{}': expected a file of records, found something else", path.string()));
-  }
   TESON_TRY(const off_t end, end_of_last_line(fd, info.st_size, path));
   const off_t rest = info.st_size - end;
   if (rest == 0) return {};
@@ -66,28 +60,35 @@ Result<void> mend_end(int fd, const std::filesystem::path& path) {
 template <typename Take>
 Result<void> for_each_line(const std::filesystem::path& path, const Take& take) {
   std::error_code code;
-  if (!std::filesystem::exists(path, code)) return {};
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path, code)) {
-    return fail(ErrorKind::failed, fmt::format("cannot read '{}'", path.string()));
-  }
-  std::string line;
-  for (std::int64_t number = 1;; ++number) {
-    line.clear();
-    bool whole = false;
-    for (int byte = file.get(); byte != EOF; byte = file.get()) {
-      whole = byte == '\n';
-      if (whole) break;
-      line += static_cast<char>(byte);
-      if (line.size() > kRecordLineBytesMax) {
-        return fail(ErrorKind::invalid, fmt::format("{}:{}: the line is longer than {} bytes",
-                                                    path.string(), number, kRecordLineBytesMax));
-      }
+  if (!std::filesystem::exists(path, code) && !code) return {};
+  TESON_TRY(const Fd file, open_file(path, O_RDONLY));
+  std::vector<char> block(kBlockBytes);
+  std::string text;  // from the beginning of line `number`
+  for (std::int64_t number = 1;;) {
+    const ssize_t got = ::read(file.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno(fmt::format("read '{}'", path.string()), errno);
+    if (got == 0) {
+      if (!text.empty()) (void)take(std::string_view(text));
+      return {};
     }
-    if (!whole && line.empty()) return {};
-    const Result<void> taken = take(line);
-    if (!taken && whole) return fail(taken.error().in(fmt::format("{}:{}", path.string(), number)));
-    if (!whole) return {};
+    const std::size_t searched = text.size();
+    text.append(block.data(), static_cast<std::size_t>(got));
+    std::size_t begin = 0;
+    for (std::size_t end = text.find('\n', searched);; end = text.find('\n', begin)) {
+      const std::size_t length = std::min(end, text.size()) - begin;
+      const auto place = [&] { return fmt::format("{}:{}", path.string(), number); };
+      if (length > kRecordLineBytesMax) {
+        return fail(ErrorKind::invalid, fmt::format("{}: the line is longer than {} bytes", place(),
+                                                    kRecordLineBytesMax));
+      }
+      if (end == std::string::npos) break;
+      const Result<void> taken = take(std::string_view(text).substr(begin, length));
+      if (!taken) return fail(taken.error().in(place()));
+      begin = end + 1;
+      ++number;
+    }
+    text.erase(0, begin);
   }
 }
 
@@ -122,16 +123,31 @@ Result<void> RecordWriter::write_line(std::string line) {
                             path_.string(), line.size(), kRecordLineBytesMax));
   }
   line += '\n';
+  if (unwritten_.size() + line.size() > kUnwrittenBytesMax) {
+    ++lost_;
+  } else {
+    unwritten_ += line;
+    ++kept_;
+  }
+  return flush();
+}
+
+Result<void> RecordWriter::flush() {
+  if (unwritten_.empty()) return {};
   const off_t before = ::lseek(fd_.get(), 0, SEEK_END);
-  Result<void> written = write_all(fd_.get(), line, path_);
-  // A full disk may have taken half of the line; a later one must not be glued to it.
+  Result<void> written = write_all(fd_.get(), unwritten_, path_);
+  // A full disk may have taken half of it; what comes later must not be glued to that.
   if (!written && before >= 0 && ::ftruncate(fd_.get(), before) != 0) {
     return fail_errno(fmt::format("cut '{}' back to whole lines", path_.string()), errno);
   }
-  return written;
+  if (!written) return written;
+  unwritten_.clear();
+  kept_ = 0;
+  return {};
 }
 
 Result<void> RecordWriter::sync() {
+  TESON_TRY_VOID(flush());
   if (::fdatasync(fd_.get()) != 0)
     return fail_errno(fmt::format("fdatasync '{}'", path_.string()), errno);
   return {};

@@ -96,9 +96,12 @@ std::string iso_time(std::int64_t wall_ns);
 
 inline constexpr std::size_t kRecordLineBytesMax = 8 << 20;  ///< a ledger line of 65,536 lanes
 
+inline constexpr std::size_t kUnwrittenBytesMax = 32 << 20;
+
 /// Appends lines to one file. A line is one write(2), so a reader sees whole lines; a crash may
-/// leave a cut last line, which open mends: completed if it is a whole record, else cut off.
-/// Move-only; one thread at a time.
+/// leave a cut last line, which open mends: completed if it is a whole record, else cut off. A line
+/// that cannot be written (a full disk) is kept and tried again before the next one, up to
+/// kUnwrittenBytesMax of them. Move-only; one thread at a time.
 class RecordWriter {
  public:
   static Result<RecordWriter> open(const std::filesystem::path& path);
@@ -107,13 +110,19 @@ class RecordWriter {
   Result<void> write(const LedgerLine& line) { return write_line(to_json(line)); }
   /// A whole JSON text, without newline.
   Result<void> write_line(std::string line);
-  /// Makes what was written durable.
+  /// Makes what was written durable, kept lines too.
   Result<void> sync();
+  /// Lines that are not in the file: kept ones, and those there was no room to keep.
+  std::int64_t missing() const { return kept_ + lost_; }
 
  private:
   RecordWriter(Fd fd, std::filesystem::path path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  Result<void> flush();
   Fd fd_;
   std::filesystem::path path_;
+  std::string unwritten_;  ///< whole lines
+  std::int64_t kept_ = 0;  ///< of those
+  std::int64_t lost_ = 0;
 };
 
 /// Records in the order of their steps; where a step occurs more than once (it was computed again

@@ -190,7 +190,7 @@ TEST(RecordFile, missing_files_hold_nothing_and_folders_are_refused) {
   EXPECT_FALSE(RecordWriter::open(folder.path() / "none" / "x"));
 }
 
-TEST(RecordFile, a_line_that_the_disk_cannot_hold_leaves_whole_lines) {
+TEST(RecordFile, a_line_that_the_disk_cannot_hold_is_written_when_there_is_room) {
   const TestFolder folder;
   const auto path = folder.path() / "metrics.jsonl";
   auto writer = RecordWriter::open(path).value();
@@ -201,13 +201,18 @@ TEST(RecordFile, a_line_that_the_disk_cannot_hold_leaves_whole_lines) {
   const struct rlimit tight = {std::filesystem::file_size(path) + 20, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
   const auto refused = writer.write(step(2, 2));
+  const auto meanwhile = read_step_records(path);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   ::signal(SIGXFSZ, old_handler);
   EXPECT_FALSE(refused);
+  EXPECT_EQ(writer.missing(), 1);
+  ASSERT_TRUE(meanwhile) << meanwhile.error().message;
+  EXPECT_EQ(meanwhile->size(), 1u);
   ASSERT_TRUE(writer.write(step(3, 3)));
+  EXPECT_EQ(writer.missing(), 0);
   const auto records = read_step_records(path);
   ASSERT_TRUE(records) << records.error().message;
-  ASSERT_EQ(records->size(), 2u);
+  ASSERT_EQ(records->size(), 3u);
   EXPECT_EQ(records->back().step, 3);
 }
 

@@ -121,7 +121,7 @@ Result<std::string> make_secret(const fs::path& path, const std::string& given) 
     TESON_TRY_VOID(write_all(file.get(), secret, temporary));
   }
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return fail_errno(fmt::format("rename '{}'", temporary.string()), errno);
+    return fail_errno(fmt::format("rename '{}' to '{}'", temporary.string(), path.string()), errno);
   }
   return secret;
 }
@@ -158,36 +158,49 @@ Result<std::string> read_secret(const fs::path& path) {
 }
 
 RunFolder::SocketFolder::SocketFolder(SocketFolder&& other) noexcept
-    : path(std::exchange(other.path, {})), lock(std::move(other.lock)) {}
+    : folder{std::exchange(other.folder.path, {}), std::move(other.folder.lock)} {}
 
 RunFolder::SocketFolder::~SocketFolder() {
-  if (!path.empty()) remove_socket_folder(path);
+  if (!folder.path.empty()) remove_socket_folder(folder.path);
 }
 
 RunFolder::~RunFolder() {
-  if (!sockets_.path.empty()) ::unlink(paths_.sockets_file().c_str());
+  if (!sockets_.folder.path.empty()) ::unlink(paths_.sockets_file().c_str());
+}
+
+bool RunFolder::is_in_place() const {
+  struct stat held{}, there{};
+  if (::fstat(dir_.get(), &held) != 0) return true;
+  if (::stat(paths_.dir.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return held.st_ino == there.st_ino && held.st_dev == there.st_dev;
 }
 
 Result<void> RunFolder::lock_folder() {
   TESON_TRY(lock_, open_file(paths_.lock(), O_RDWR | O_CREAT));
+  TESON_TRY(dir_, open_file(paths_.dir, O_RDONLY | O_DIRECTORY));
+  // The file can be removed under a living run; the folder cannot be locked on some network file
+  // systems.
+  if (::flock(dir_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return in_use();
   int locked = -1;
   do {
     locked = ::flock(lock_.get(), LOCK_EX | LOCK_NB);
   } while (locked != 0 && errno == EINTR);
-  if (locked != 0 && errno == EWOULDBLOCK) {
-    char pid[32] = {};
-    const ssize_t got = ::pread(lock_.get(), pid, sizeof pid - 1, 0);
-    const std::string_view shown(pid, got > 0 ? static_cast<std::size_t>(got) : 0);
-    const std::string_view digits = shown.substr(0, shown.find_first_not_of("0123456789"));
-    return fail(ErrorKind::overloaded,
-                fmt::format("'{}' is in use by a living run, pid {}; stop that one first, or name "
-                            "another folder (--run-dir)",
-                            paths_.dir.string(), digits.empty() ? "unknown" : digits));
-  }
+  if (locked != 0 && errno == EWOULDBLOCK) return in_use();
   if (locked != 0) return fail_errno(fmt::format("lock '{}'", paths_.lock().string()), errno);
   if (::ftruncate(lock_.get(), 0) != 0)
     return fail_errno(fmt::format("write '{}'", paths_.lock().string()), errno);
   return write_all(lock_.get(), fmt::format("{}\n", ::getpid()), paths_.lock());
+}
+
+Failure RunFolder::in_use() const {
+  char pid[32] = {};
+  const ssize_t got = ::pread(lock_.get(), pid, sizeof pid - 1, 0);
+  const std::string_view shown(pid, got > 0 ? static_cast<std::size_t>(got) : 0);
+  const std::string_view digits = shown.substr(0, shown.find_first_not_of("0123456789"));
+  return fail(ErrorKind::overloaded,
+              fmt::format("'{}' is in use by a living run, pid {}; stop that one first, or name "
+                          "another folder (--run-dir)",
+                          paths_.dir.string(), digits.empty() ? "unknown" : digits));
 }
 
 Result<void> RunFolder::settle(const Config& config, const RunFolderOptions& options) {
@@ -213,9 +226,8 @@ Result<void> RunFolder::make_sockets(const fs::path& base) {
   TESON_TRY(const fs::path chosen, socket_base(base));
   remove_stale_socket_folders(chosen);
   TESON_TRY(auto made, make_socket_folder(chosen));
-  sockets_.path = std::move(made.path);
-  sockets_.lock = std::move(made.lock);
-  return write_file_atomic(paths_.sockets_file(), sockets_.path.string());
+  sockets_.folder = std::move(made);
+  return write_file_atomic(paths_.sockets_file(), sockets_.folder.path.string());
 }
 
 Result<RunFolder> RunFolder::open(const fs::path& dir, const Config& config,

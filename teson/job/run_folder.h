@@ -7,6 +7,7 @@
 #include "teson/base/error.h"
 #include "teson/base/fd.h"
 #include "teson/job/config.h"
+#include "teson/job/socket_folder.h"
 
 namespace teson::job {
 
@@ -66,7 +67,11 @@ class RunFolder {
   const std::string& secret() const { return secret_; }
   /// A folder of mode 0700 with a short path: names of up to 40 bytes in it fit a unix socket's
   /// address.
-  const std::filesystem::path& socket_folder() const { return sockets_.path; }
+  std::filesystem::path socket_folder() const { return sockets_.folder.sockets(); }
+  /// Makes the folder of sockets again if somebody removed it; whether it was.
+  Result<bool> restore_sockets() { return restore_socket_folder(sockets_.folder); }
+  /// Whether paths().dir still is the folder that was opened: false once it was moved or removed.
+  bool is_in_place() const;
 
  private:
   /// Owns a folder of sockets; removed with everything in it.
@@ -74,18 +79,18 @@ class RunFolder {
     SocketFolder() = default;
     SocketFolder(SocketFolder&& other) noexcept;
     ~SocketFolder();
-    std::filesystem::path path;
-    Fd lock;
+    OwnedSocketFolder folder;
   };
   RunFolder() = default;
   Result<void> lock_folder();
+  Failure in_use() const;
   Result<void> settle(const Config& config, const RunFolderOptions& options);
   Result<void> make_sockets(const std::filesystem::path& base);
 
   RunPaths paths_;
   bool existed_ = false;
   std::string secret_;
-  Fd lock_;
+  Fd lock_, dir_;  ///< the file `lock` and the folder itself, both held by flock
   SocketFolder sockets_;
 };
 

@@ -65,7 +65,7 @@ TEST_F(RunFolderTest, a_new_folder_holds_everything_a_run_needs) {
     sockets = run->socket_folder().string();
     EXPECT_EQ(mode(sockets), 0700u);
     EXPECT_LT(sockets.size() + 1 + 40, 108u);
-    EXPECT_EQ(read_file(paths.sockets_file()).value(), sockets);
+    EXPECT_EQ(read_file(paths.sockets_file()).value() + "/s", sockets);
     EXPECT_TRUE(paths.dir.is_absolute());
   }
   EXPECT_FALSE(fs::exists(sockets));
@@ -261,9 +261,48 @@ TEST_F(RunFolderTest, only_stale_folders_with_our_name_are_removed) {
   EXPECT_TRUE(fs::exists(living->path));
   EXPECT_TRUE(fs::exists(young));
   EXPECT_TRUE(fs::exists(foreign));
+  // A cleaner of old files may have emptied it.
+  fs::remove_all(living->sockets());
+  fs::last_write_time(living->path, fs::file_time_type::clock::now() - std::chrono::hours(240));
   remove_stale_socket_folder(living->path);
   EXPECT_TRUE(fs::exists(living->path));
   EXPECT_FALSE(socket_base(std::string(60, 'x')));
+}
+
+TEST_F(RunFolderTest, a_removed_folder_of_sockets_is_made_again_and_nothing_else_taken_for_it) {
+  auto made = make_socket_folder(folder_.path());
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_FALSE(restore_socket_folder(*made).value());
+  for (const fs::path& removed : {made->path, made->sockets()}) {
+    fs::remove_all(removed);
+    EXPECT_TRUE(restore_socket_folder(*made).value());
+    EXPECT_EQ(mode(made->path), 0700u);
+    EXPECT_EQ(mode(made->sockets()), 0700u);
+    remove_stale_socket_folder(made->path);
+    EXPECT_TRUE(fs::exists(made->path));
+  }
+  const fs::path victim = folder_.path() / "victim";
+  fs::create_directories(victim);
+  fs::remove_all(made->path);
+  fs::create_directory_symlink(victim, made->path);
+  EXPECT_FALSE(restore_socket_folder(*made));
+  EXPECT_TRUE(fs::is_empty(victim));
+  fs::remove(made->path);
+  fs::create_directories(made->path);
+  ::chmod(made->path.c_str(), 0777);
+  EXPECT_FALSE(restore_socket_folder(*made));
+}
+
+TEST_F(RunFolderTest, a_living_run_is_seen_without_its_lock_file) {
+  const auto run = open();
+  ASSERT_TRUE(run);
+  EXPECT_TRUE(run->is_in_place());
+  fs::remove(dir_ / "lock");
+  EXPECT_THAT(refusal(), HasSubstr("in use by a living run"));
+  fs::rename(dir_, folder_.path() / "elsewhere");
+  EXPECT_FALSE(run->is_in_place());
+  fs::create_directories(dir_);
+  EXPECT_FALSE(run->is_in_place());
 }
 
 TEST_F(RunFolderTest, what_stands_in_the_file_of_sockets_cannot_harm_other_folders) {

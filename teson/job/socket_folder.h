@@ -8,12 +8,14 @@
 
 namespace teson::job {
 
-/// Folders for the unix sockets of one run: BASE/teson-XXXXXX, mode 0700, with a file `lock` in it
-/// that the owner holds by flock as long as it lives. Short, since a unix socket's address holds
-/// 107 bytes.
+/// Folders for the unix sockets of one run: BASE/teson-XXXXXX, mode 0700, which the owner holds by
+/// flock as long as it lives; so neither another run nor systemd-tmpfiles removes it. The sockets lie
+/// in s/ in it, which whoever binds one locks for a moment. Short, since a unix socket's address
+/// holds 107 bytes.
 struct OwnedSocketFolder {
   std::filesystem::path path;
   Fd lock;
+  std::filesystem::path sockets() const { return path / "s"; }
 };
 
 inline constexpr std::size_t kSocketBaseBytesMax = 48;
@@ -22,6 +24,9 @@ inline constexpr std::size_t kSocketBaseBytesMax = 48;
 /// `invalid` if `wanted` is too long.
 Result<std::filesystem::path> socket_base(const std::filesystem::path& wanted);
 Result<OwnedSocketFolder> make_socket_folder(const std::filesystem::path& base);
+/// Makes the folder again, under its name, if it or its s/ was removed; whether it was. Refused if
+/// something else lies there: a link, or a folder of another user.
+Result<bool> restore_socket_folder(OwnedSocketFolder& folder);
 /// Removes the folder and what is in it.
 void remove_socket_folder(const std::filesystem::path& folder);
 /// Removes the folder that a dead run left, if `folder` is one: our name, our user, lock not held.

@@ -56,12 +56,16 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
     for (int i = 0; i < accepts_per_turn && !stopped_; ++i) {
       auto accepted = listener_.accept();
       if (!accepted) {
-        log_warning("net", "accepting at {}: {}", address().to_string(),
-                    accepted.error().describe());
+        // Once a shortage, not once a try.
+        if (!std::exchange(is_short_, true)) {
+          log_warning("net", "accepting at {}: {}; trying on", address().to_string(),
+                      accepted.error().describe());
+        }
         pause_ = loop_.after(pause_when_short, [this] { arm(); });
         return;
       }
       if (!*accepted) break;
+      is_short_ = false;
       authenticate(std::move(**accepted));
     }
     if (!stopped_) arm();
@@ -75,7 +79,7 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
                        options_.unauthenticated_max)});
     }
     auto state = std::make_shared<ChannelState>(loop_, std::move(socket), HandshakeRole::acceptor,
-                                                  options_.channel);
+                                                options_.channel);
     const auto place = pending_.insert(pending_.end(), state);
     state->authenticate([this, place](const Result<void>& result) {
       const auto self = shared_from_this();
@@ -98,6 +102,7 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
   Timer pause_;
   std::list<std::shared_ptr<ChannelState>> pending_;
   bool stopped_ = false;
+  bool is_short_ = false;  ///< of descriptors, since the last connection
 };
 
 Result<std::unique_ptr<ChannelListener>> ChannelListener::listen(

@@ -149,15 +149,17 @@ Listener::~Listener() {
   close();
 }
 
+bool Listener::is_reachable() const {
+  if (address_.family() != Address::Family::unix_socket) return true;
+  struct stat status{};
+  return ::lstat(address_.path().c_str(), &status) == 0 && status.st_dev == device_ &&
+         status.st_ino == inode_;
+}
+
 void Listener::close() {
   // A forked child must not take the file from its parent, nor this listener from a later one at
   // the same path.
-  if (fd_ && owner_ == ::getpid()) {
-    struct stat status{};
-    const char* const path = address_.path().c_str();
-    if (::lstat(path, &status) == 0 && status.st_dev == device_ && status.st_ino == inode_)
-      ::unlink(path);
-  }
+  if (fd_ && owner_ == ::getpid() && is_reachable()) ::unlink(address_.path().c_str());
   owner_ = 0;
   fd_.reset();
 }

@@ -85,6 +85,8 @@ class Listener {
   /// is closed, logged, and not returned. `overloaded` if descriptors have run out (the connection
   /// stays in the queue: wait before trying again).
   Result<std::optional<Socket>> accept();
+  /// Whether a Unix socket's file is still there; true for others.
+  bool is_reachable() const;
   /// Stops listening and removes the socket file.
   void close();
 

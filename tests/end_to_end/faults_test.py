@@ -3,9 +3,11 @@
 import datetime
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
+import time
 
 import harness
 from harness import main
@@ -184,7 +186,107 @@ def random_kills(case):
     assert summary["samples_used"] == summary["samples_planned"], summary
 
 
-main(a_killed_worker_is_replaced_and_every_phase_is_stamped, a_stopped_worker_is_expelled_and_replaced,
+def worker_of(run, replica):
+    for pid, name in run.processes().items():
+        if name == "teson-worker" and f"worker-{replica}.log" in os.readlink(f"/proc/{pid}/fd/1"):
+            return pid
+    raise AssertionError(f"no worker of replica {replica}: {run.processes()}")
+
+
+def a_removed_folder_of_sockets_is_made_again(case):
+    sets = SETS + ["train.steps=80"]
+    plain = case.train("plain", sets=sets).summary()["weights_sha256"]
+    run = case.start("hit", sets=sets)
+    run.wait_step(20)
+    shutil.rmtree((run.folder / "sockets").read_text())
+    os.kill(worker_of(run, 0), signal.SIGKILL)
+    assert run.wait().status == 0, run.text()[-3000:]
+    assert "was removed; it is made again" in run.text() and "replica 0 is back" in run.text(), run.text()[-3000:]
+    assert run.summary()["weights_sha256"] == plain, run.summary()
+
+
+def another_run_leaves_the_sockets_of_a_living_one(case):
+    run = case.start(sets=SETS + ["train.steps=100000"])
+    run.wait_step(5)
+    sockets = pathlib.Path((run.folder / "sockets").read_text())
+    for path in sockets.iterdir():
+        if path.is_file():
+            path.unlink()
+    os.utime(sockets, (0, 0))
+    case.train("other", sets=SETS)
+    assert sockets.is_dir() and (sockets / "s" / "lighthouse").is_socket()
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait().status == 130, run.text()[-2000:]
+
+
+def a_replica_that_cannot_start_ends_the_run_with_a_checkpoint(case):
+    programs = case.folder / "programs"
+    programs.mkdir()
+    shutil.copy(harness.TESON, programs / "teson")
+    worker = programs / "teson-worker"
+    worker.symlink_to(harness.TESON.resolve().parent / "teson-worker")
+    run = case.start(sets=SETS + ["train.steps=100000", "checkpoint.every=0"], program=programs / "teson")
+    run.wait_step(10)
+    worker.unlink()
+    worker.write_text("#!/bin/sh\nexit 3\n")
+    worker.chmod(0o755)
+    os.kill(worker_of(run, 1), signal.SIGKILL)
+    run.wait()
+    assert run.status == 1 and run.summary()["status"] == "failed", run.text()[-2000:]
+    assert "before it trained" in run.summary()["reason"], run.summary()
+    saved = [line["step"] for line in run.lines("events.jsonl") if line["kind"] == "checkpoint"]
+    assert saved == [run.summary()["steps"]], (saved, run.text()[-2000:])
+
+
+def a_moved_run_folder_is_noticed(case):
+    run = case.start(sets=SETS + ["train.steps=100000"])
+    run.wait_step(5)
+    moved = case.folder / "moved"
+    run.folder.rename(moved)
+    run.wait(20)
+    assert run.status == 1 and "was moved or removed" in run.text(), run.text()[-2000:]
+    assert not (run.folder / "summary.json").exists()
+
+
+def evaluations_are_told_once_after_a_pause_of_the_controller(case):
+    run = case.start(sets=SETS + ["train.steps=150", "train.evaluate_every=5", "train.evaluate_batches=1"])
+    run.wait_step(10)
+    run.process.send_signal(signal.SIGSTOP)
+    time.sleep(2)
+    run.process.send_signal(signal.SIGCONT)
+    assert run.wait().status == 0, run.text()[-2000:]
+    steps = [line["step"] for line in run.lines("events.jsonl") if line["kind"] == "evaluation"]
+    assert steps == sorted(set(steps)) and len(steps) == 29, steps
+
+
+def records_that_found_no_room_are_written_later(case):
+    small = case.folder / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", small], capture_output=True).returncode != 0:
+        raise harness.Skip("cannot mount a small file system here")
+    try:
+        run = case.start("small/run", sets=SETS + ["train.steps=200"])
+        run.wait_step(10)
+        filler = os.open(small / "filler", os.O_CREAT | os.O_WRONLY)
+        try:
+            while True:
+                os.write(filler, b"x" * 4096)
+        except OSError:
+            os.close(filler)
+        harness.wait_until(lambda: "No space left" in run.text(), 20, run.text)
+        (small / "filler").unlink()
+        assert run.wait().status == 0, run.text()[-2000:]
+        assert "the records are written again" in run.text(), run.text()[-2000:]
+        summary = run.summary()
+        assert summary["samples_used"] == summary["samples_planned"] and summary["steps"] == 200, summary
+    finally:
+        subprocess.run(["umount", "-l", small], check=False)
+
+
+main(a_removed_folder_of_sockets_is_made_again, another_run_leaves_the_sockets_of_a_living_one,
+     a_replica_that_cannot_start_ends_the_run_with_a_checkpoint, a_moved_run_folder_is_noticed,
+     evaluations_are_told_once_after_a_pause_of_the_controller, records_that_found_no_room_are_written_later,
+     a_killed_worker_is_replaced_and_every_phase_is_stamped, a_stopped_worker_is_expelled_and_replaced,
      a_hanging_worker_is_expelled_and_replaced, a_crash_in_native_code_is_named, an_exception_is_quoted,
      a_nan_is_skipped_counted_and_seen, faults_that_did_not_fire_are_named,
      fixed_members_are_counted_as_alive, a_loss_that_stays_nan_ends_the_run_and_says_where_it_began,

@@ -1,6 +1,7 @@
 """What users run into: one clear message each, an exit status that says whose fault it was, and nothing lost."""
 
 import contextlib
+import os
 import resource
 import signal
 import socket
@@ -258,7 +259,96 @@ def elastic_mode_drops_what_a_dead_group_was_computing(case):
     assert alone, "no step was committed by the survivor alone"
 
 
-main(an_unreachable_lighthouse_is_told_and_one_ctrl_c_ends_at_once, a_lighthouse_may_come_later,
+def in_its_place(path, make):
+    """Puts something else in a file's place; the file comes back."""
+    class Place:
+        def __enter__(self):
+            path.rename(str(path) + ".kept")
+            make(path)
+        def __exit__(self, *_):
+            path.rmdir() if path.is_dir() else path.unlink()
+            os.rename(str(path) + ".kept", path)
+    return Place()
+
+
+def whatever_stands_in_a_files_place_is_named_at_once(case):
+    run = case.train(sets=SETS)
+    (run.folder / "summary.json").unlink()
+    shard = next((run.folder / "data").glob("train-*.tokens"))
+    for make in (os.mkfifo, os.mkdir):
+        for name in ("config.toml", "metrics.jsonl", "ledger.jsonl", "events.jsonl"):
+            with in_its_place(run.folder / name, make):
+                refused(case, 2, name, sets=SETS, seconds=10)
+    with in_its_place(run.folder / "secret", os.mkdir):
+        refused(case, 2, "secret", "a folder is in its place", sets=SETS, seconds=10)
+    with in_its_place(shard, os.mkdir):
+        refused(case, 2, shard.name, "a folder is in its place", sets=SETS, seconds=10)
+    os.mkfifo(run.folder / "summary.json")
+    assert case.train(sets=SETS).summary()["steps"] == 20
+
+
+def a_configuration_may_come_from_a_pipe(case):
+    done = subprocess.run([harness.TESON, "config", "/dev/stdin"], input="[train]\nsteps = 7\n", capture_output=True, text=True, timeout=10)
+    assert done.returncode == 0 and "steps = 7" in done.stdout, (done.returncode, done.stderr)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        waiting = subprocess.Popen([harness.TESON, "train", "/dev/stdin"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=case.folder)
+        time.sleep(0.3)
+        waiting.send_signal(number)
+        assert waiting.wait(5) == -number
+
+
+def a_damaged_ledger_is_said_before_anything_runs(case):
+    run = case.train(sets=SETS)
+    (run.folder / "summary.json").unlink()
+    ledger = run.folder / "ledger.jsonl"
+    lines = ledger.read_text().splitlines()
+    ledger.write_text("\n".join(lines[:4] + ["rubbish"] + lines[5:]) + "\n")
+    refused(case, 2, "ledger.jsonl:5", "--start-anew", sets=SETS)
+    # Without its line a step is missing: the run goes on, and says so.
+    ledger.write_text("\n".join(lines[:4] + lines[5:]) + "\n")
+    again = refused(case, 0, "the ledger accounts for", "steps 5 to 5", sets=SETS)
+    assert again.summary()["samples_used"] < again.summary()["samples_planned"]
+
+
+def a_damaged_record_of_the_lighthouse_ends_the_run_at_once(case):
+    run = case.train(sets=SETS)
+    (run.folder / "summary.json").unlink()
+    (run.folder / "lighthouse.record").write_bytes(b"rubbish" * 1000)
+    again = refused(case, 2, "lighthouse.record", "remove it", sets=SETS, seconds=10)
+    assert again.text().count("lighthouse.record") <= 2, again.text()
+
+
+def limits_of_the_shell_are_named(case):
+    def start(what, value):
+        began = time.monotonic()
+        done = subprocess.run([harness.TESON, "train", harness.TINY, "--run-dir", case.folder / "limits"],
+                              preexec_fn=lambda: resource.setrlimit(what, (value, value)), stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1, (done.returncode, done.stderr[-2000:])
+        assert time.monotonic() - began < 20
+        return done.stderr
+    text = start(resource.RLIMIT_NOFILE, 6)
+    assert "living job" not in text and "ulimit -n" in text, text
+    for megabytes in (200, 320):
+        text = start(resource.RLIMIT_AS, megabytes << 20)
+        assert "ulimit -v" in text and len([line for line in text.splitlines() if line.startswith("teson:")]) == 1, text
+
+
+def a_run_folder_that_cannot_be_named_is_refused(case):
+    status, text = teson("train", str(harness.TINY), "--run-dir", "")
+    assert status == 2 and "--run-dir" in text, (status, text)
+    long = case.folder.joinpath(*["d" * 200] * 6)
+    status, text = teson("train", str(harness.TINY), "--run-dir", str(long))
+    assert status == 2 and "run.dir" in text and not long.exists(), (status, text[-500:])
+    (case.folder / "loop").symlink_to("loop")
+    status, text = teson("train", str(harness.TINY), "--run-dir", str(case.folder / "loop"))
+    assert status == 2 and "loop" in text, (status, text[-500:])
+
+
+main(whatever_stands_in_a_files_place_is_named_at_once, a_configuration_may_come_from_a_pipe,
+     a_damaged_ledger_is_said_before_anything_runs, a_damaged_record_of_the_lighthouse_ends_the_run_at_once,
+     limits_of_the_shell_are_named, a_run_folder_that_cannot_be_named_is_refused,
+     an_unreachable_lighthouse_is_told_and_one_ctrl_c_ends_at_once, a_lighthouse_may_come_later,
      a_lighthouse_of_another_job_or_secret_ends_the_run, output_that_is_lost_is_a_failure, words_that_lead_nowhere_are_refused,
      shared_tokens_of_another_corpus_are_kept, what_is_left_out_of_a_corpus_is_told,
      an_unknown_key_is_named_with_its_place_and_the_nearest, a_missing_configuration_is_named, a_run_folder_that_is_used_is_refused,

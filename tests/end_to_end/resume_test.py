@@ -94,7 +94,7 @@ def a_second_ctrl_c_ends_at_once(case):
 
 def sigterm_keeps_to_the_grace_time(case):
     run = case.start(sets=SETS + ["train.steps=100000", "batch.microbatches=40", "cluster.grace_seconds=0.2"])
-    wait_first_step(run)
+    run.wait_step(1)
     began = time.monotonic()
     run.process.send_signal(signal.SIGTERM)
     run.wait(20)
@@ -119,12 +119,35 @@ def sigterm_within_evaluations_and_saves_loses_nothing(case):
     assert again["weights_sha256"] == plain["weights_sha256"] and again["steps_lost"] == 0, again
 
 
-def sigterm_before_the_first_step_leaves_nothing(case):
-    run = case.start(sets=SETS)
-    time.sleep(0.15)
-    run.process.send_signal(signal.SIGTERM)
+def a_stop_before_the_first_step_leaves_nothing_and_waits_for_nobody(case):
+    for number, (what, pause) in enumerate(((signal.SIGTERM, 0.15), (signal.SIGINT, 1), (signal.SIGTERM, 1))):
+        run = case.start(f"run{number}", sets=SETS + ["batch.microbatches=40"])
+        time.sleep(pause)
+        workers = [pid for pid, name in run.processes().items() if name == "teson-worker"]
+        if what == signal.SIGTERM and workers:
+            os.kill(workers[0], signal.SIGKILL)
+        run.process.send_signal(what)
+        began = time.monotonic()
+        run.wait(20)
+        assert run.status == 130 and time.monotonic() - began < 3, (run.status, time.monotonic() - began, run.text())
+
+
+def sighup_ends_with_a_checkpoint(case):
+    run = case.start(sets=SETS + ["train.steps=100000"])
+    run.wait_step(7)
+    run.process.send_signal(signal.SIGHUP)
     run.wait(20)
-    assert run.status == 130, (run.status, run.text())
+    assert run.status == 130 and run.summary()["status"] == "stopped", run.text()
+    names = sorted(path.name for path in (run.folder / "checkpoints").iterdir())
+    assert names[-1].endswith(f"{run.summary()['steps']:012}"), names
+
+
+def the_controllers_death_ends_workers_that_are_loading(case):
+    run = case.start(sets=SETS)
+    wait_until(lambda: len(run.processes()) >= 4, 20, run.text)
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: not processes_of(run.folder), 0.3, lambda: f"left: {processes_of(run.folder)}")
 
 
 def another_number_of_replicas_may_resume(case):
@@ -207,9 +230,79 @@ def a_kill_while_checkpoints_are_written_and_removed(case):
     assert again["weights_sha256"] == plain["weights_sha256"]
 
 
-main(kill_nine_of_everything_resumes_to_the_same_bits, the_controllers_death_ends_all, ctrl_c_ends_with_a_checkpoint_and_resumes,
+def killed_after(case, step, sets):
+    run = case.start(sets=sets)
+    run.wait_step(step)
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: not processes_of(run.folder), 5, lambda: "processes are left")
+    return run.folder / "checkpoints"
+
+
+def flip_a_byte(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def a_damaged_checkpoint_is_told_kept_and_passed_over(case):
+    plain = case.train("plain", sets=SETS).summary()
+    sets = SETS + ["checkpoint.keep=2"]
+    checkpoints = killed_after(case, 25, sets)
+    newest = sorted(checkpoints.iterdir())[-1]
+    flip_a_byte(newest / "weights-00000.bin")
+    again = case.train(sets=sets)
+    told = f"checkpoint '{newest.name}' is damaged and passed over"
+    assert again.text().count(told) == 1, again.text()[-2000:]
+    assert [line for line in again.lines("events.jsonl") if line["kind"] == "warning" and told in line["cause"]]
+    assert (checkpoints / f"damaged-{newest.name}" / "manifest.json").exists(), list(checkpoints.iterdir())
+    assert again.summary()["weights_sha256"] == plain["weights_sha256"], again.summary()
+
+
+def a_checkpoint_damaged_meanwhile_is_told_by_the_workers(case):
+    plain = case.train("plain", sets=SETS + ["train.steps=200"]).summary()
+    run = case.start(sets=SETS + ["train.steps=200"], inject=["kill:replica=0,step=80", "kill:replica=1,step=80"])
+    run.wait_step(72)
+    damaged = next(path for path in (run.folder / "checkpoints").iterdir() if path.name.endswith("70"))
+    flip_a_byte(damaged / "adam_v-00000.bin")
+    assert run.wait().status == 0, run.text()[-2000:]
+    assert run.text().count(f"'{damaged.name}' is damaged and passed over") == 1, run.text()[-2000:]
+    assert run.summary()["weights_sha256"] == plain["weights_sha256"], run.summary()
+
+
+def checkpoints_none_of_which_can_be_read_end_the_run_before_it_trains(case):
+    checkpoints = killed_after(case, 25, SETS)
+    names = sorted(path.name for path in checkpoints.iterdir())
+    records = (checkpoints.parent / "metrics.jsonl").read_bytes()
+
+    def refused(status, *words):
+        run = case.train(status=status, sets=SETS)
+        lines = [line for line in run.text().splitlines() if line.startswith("teson:")]
+        assert len(lines) == 1 and all(word in lines[0] for word in (*words, "--start-anew")), lines
+        assert sorted(path.name for path in checkpoints.iterdir()) == names
+        assert (checkpoints.parent / "metrics.jsonl").read_bytes() == records
+
+    # The file is there, its disk is not: no reason to take an older one.
+    manifest = checkpoints / names[-1] / "manifest.json"
+    manifest.rename(case.folder / "manifest.json")
+    manifest.symlink_to("/nowhere/at/all")
+    refused(1, str(manifest), "No such file")
+    (case.folder / "manifest.json").rename(manifest)
+    whole = {name: (checkpoints / name / "manifest.json").read_bytes() for name in names}
+    for name in names:
+        (checkpoints / name / "manifest.json").write_bytes(b"")
+    refused(2, names[-1], "is whole")
+    for name in names:
+        (checkpoints / name / "manifest.json").write_bytes(whole[name])
+    assert case.train(sets=SETS).summary()["steps"] == 60
+
+
+main(a_damaged_checkpoint_is_told_kept_and_passed_over, a_checkpoint_damaged_meanwhile_is_told_by_the_workers,
+     checkpoints_none_of_which_can_be_read_end_the_run_before_it_trains,
+     kill_nine_of_everything_resumes_to_the_same_bits, the_controllers_death_ends_all, ctrl_c_ends_with_a_checkpoint_and_resumes,
      a_stopped_run_tells_the_validation_loss_measured_last, the_last_evaluation_is_told_like_the_others,
      a_second_ctrl_c_ends_at_once, sigterm_keeps_to_the_grace_time, sigterm_within_evaluations_and_saves_loses_nothing,
-     sigterm_before_the_first_step_leaves_nothing,
+     a_stop_before_the_first_step_leaves_nothing_and_waits_for_nobody, sighup_ends_with_a_checkpoint,
+     the_controllers_death_ends_workers_that_are_loading,
      another_number_of_replicas_may_resume, a_finished_run_may_be_started_again, a_finished_run_may_be_extended, sigusr1_takes_a_checkpoint_and_goes_on,
      a_checkpoint_of_another_run_is_refused, checkpoints_stay_newest_when_the_record_is_lost, a_kill_while_checkpoints_are_written_and_removed)

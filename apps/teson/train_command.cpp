@@ -78,7 +78,8 @@ Result<void> make_absolute(job::Config& config) {
                                                         {&config.checkpoint.dir, "checkpoint.dir"},
                                                         {&config.data.prepared, "data.prepared"}};
   for (const auto& [path, key] : paths) {
-    if (!path->empty()) TESON_TRY(*path, absolute_path(*path, key));
+    if (path->empty()) continue;
+    TESON_TRY(*path, absolute_path(*path, key));
   }
   return {};
 }

@@ -10,12 +10,6 @@ from harness import main, processes_of, wait_until
 SETS = ["train.steps=60", "batch.lanes=4", "cluster.replicas=2", "checkpoint.every=10"]
 
 
-def wait_first_step(run):
-    """Until the workers are within the first step, which takes them long."""
-    wait_until(lambda: any(line["kind"] == "epoch" for line in run.lines("events.jsonl")), 30, run.text)
-    time.sleep(0.5)
-
-
 def kill_nine_of_everything_resumes_to_the_same_bits(case):
     plain = case.train("plain", sets=SETS).summary()
     run = case.start("hit", sets=SETS)
@@ -82,7 +76,7 @@ def the_last_evaluation_is_told_like_the_others(case):
 
 def a_second_ctrl_c_ends_at_once(case):
     run = case.start(sets=SETS + ["train.steps=100000", "batch.microbatches=40"])
-    wait_first_step(run)
+    run.wait_step(1)
     run.process.send_signal(signal.SIGINT)
     time.sleep(0.1)
     run.process.send_signal(signal.SIGINT)

@@ -153,7 +153,7 @@ TEST_F(HostTest, a_lost_agent_is_told_once_and_its_processes_move_to_another_hos
   const auto killed = std::chrono::steady_clock::now();
   ::kill(one->pid(), SIGKILL);
   EXPECT_TRUE(contains(hosts_lost.wait(1)[0], "host"));
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, 1s);
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, 3s) << "room for a busy machine";
   EXPECT_EQ(pending.wait().error().kind, ErrorKind::disconnected);
   exits.wait(2);
   restarts.wait(2);
@@ -251,7 +251,7 @@ TEST_F(HostTest, a_stopped_process_is_missed_within_three_heartbeats) {
   ASSERT_TRUE(mesh.kill(1, SIGSTOP));
   const auto pending = workers.at(1).call_one<&Worker::nap>(30'000).wait();
   const auto exit = exits.wait(1)[0];
-  EXPECT_LT(exit.instant - stopped, 3 * 200ms + 200ms);
+  EXPECT_LT(exit.instant - stopped, 3 * beating.heartbeat + 1s) << "room for a busy machine";
   EXPECT_EQ(exit.rank, 1U);
   EXPECT_TRUE(contains(exit.cause, "no sign of life")) << exit.cause;
   ASSERT_FALSE(pending);

@@ -70,13 +70,14 @@ class ChannelReaderTest : public ::testing::Test {
   }
   void send(std::uint16_t kind, const std::string& text) { ASSERT_TRUE(sending->send(kind, text)); }
 
-  Loop loop;
-  std::unique_ptr<Channel> reading;
-  std::unique_ptr<Channel> sending;
+  // What callbacks use outlives the channels.
   const Fd wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::mutex mutex;
   std::string heard;
   std::optional<ErrorKind> closed;
+  Loop loop;
+  std::unique_ptr<Channel> reading;
+  std::unique_ptr<Channel> sending;
 };
 
 TEST_F(ChannelReaderTest, takes_messages_on_its_own_thread_and_gives_the_channel_back) {

@@ -34,7 +34,11 @@ constexpr std::size_t procs = 4;
 constexpr std::size_t large_bytes = 1 << 20;
 /// Beyond its deadline a call may take what a machine takes that runs much else.
 constexpr Duration late_max = 2s;
+#ifdef __SANITIZE_ADDRESS__
+constexpr double growth_mb_max = 1024;  // it keeps what was freed for a while
+#else
 constexpr double growth_mb_max = 64;
+#endif
 
 class Target {
  public:

@@ -31,8 +31,7 @@ int run(const Arguments& arguments) {
   auto address = net::Address::parse(options.listen ? arguments.listen : arguments.join);
   if (!address) return report(address.error().in(options.listen ? "--listen" : "--join"));
   options.address = std::move(*address);
-  // Not on the command line, where every user of the machine could read it.
-  if (const char* secret = std::getenv("TESON_JOB_SECRET")) options.secret = secret;
+  if (const char* secret = std::getenv(kSecretVariable)) options.secret = secret;
   options.say = [](const std::string& line) {
     fmt::print("teson host: {}\n", line);
     std::fflush(stdout);

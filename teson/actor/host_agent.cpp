@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "teson/actor/handshake_options.h"
 #include "teson/actor/proc.h"
 #include "teson/actor/proc_life.h"
 #include "teson/actor/proc_ticket.h"
@@ -123,18 +124,14 @@ struct HostServer::State {
         cancel(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
   net::ChannelOptions channel_options() const {
-    const std::string hello = net::encode(detail::LinkHello{.wire = detail::wire_hash(),
-                                                            .role = detail::LinkRole::host,
-                                                            .proc = id,
-                                                            .pid = ::getpid(),
-                                                            .host = host_name(),
-                                                            .token = {}});
-    const auto bytes = std::as_bytes(std::span(hello));
     net::ChannelOptions result;
-    result.handshake = {.job_id = detail::link_job,
-                        .purpose = detail::link_purpose,
-                        .secret = options.secret,
-                        .body = {bytes.begin(), bytes.end()}};
+    result.handshake = detail::handshake_options(detail::link_job, options.secret,
+                                                 detail::LinkHello{.wire = detail::wire_hash(),
+                                                                   .role = detail::LinkRole::host,
+                                                                   .proc = id,
+                                                                   .pid = ::getpid(),
+                                                                   .host = host_name(),
+                                                                   .token = {}});
     return result;
   }
 

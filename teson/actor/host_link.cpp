@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "teson/actor/handshake_options.h"
 #include "teson/actor/remote_proc.h"
 #include "teson/actor/runtime.h"
 #include "teson/base/log.h"
@@ -32,8 +33,8 @@ class Observer final : public HostObserver {
 /// A process that a host agent has started.
 class AgentLife final : public ProcLife {
  public:
-  AgentLife(std::shared_ptr<HostLink> host, net::Loop& loop, std::uint64_t proc, std::int64_t pid)
-      : host_(std::move(host)), loop_(loop), proc_(proc), pid_(pid) {}
+  AgentLife(std::shared_ptr<HostLink> host, std::uint64_t proc, std::int64_t pid)
+      : host_(std::move(host)), proc_(proc), pid_(pid) {}
   ~AgentLife() override { host_->forget(proc_); }
 
   std::int64_t pid() const override { return pid_; }
@@ -61,16 +62,12 @@ class AgentLife final : public ProcLife {
       std::lock_guard lock(mutex_);
       if (!last_lines.empty()) last_lines_ = std::move(last_lines);
     }
-    if (!ended_) {
-      early_.emplace(status, cause);
-    } else if (const auto ended = std::exchange(ended_, {})) {
-      ended(status, cause);
-    }
+    if (const auto ended = std::exchange(ended_, {})) return ended(status, cause);
+    early_.emplace(status, cause);
   }
 
  private:
   const std::shared_ptr<HostLink> host_;
-  net::Loop& loop_;
   const std::uint64_t proc_;
   const std::int64_t pid_;
   Ended ended_;                                              ///< loop's thread
@@ -132,7 +129,7 @@ Result<std::shared_ptr<ProcLife>> HostLink::start(std::uint64_t proc, const Chil
                                                   .ticket = ticket_text(ticket),
                                                   .parent_death_signal = parent_death_signal})
                 .wait());
-  auto life = std::make_shared<AgentLife>(shared_from_this(), runtime_.loop, proc, pid);
+  auto life = std::make_shared<AgentLife>(shared_from_this(), proc, pid);
   // Nothing is told between the look for what was told already and the place in the table.
   runtime_.loop.run([&] {
     std::unique_lock lock(mutex_);
@@ -216,13 +213,8 @@ void Hosts::add(std::unique_ptr<net::Channel> channel, LinkHello hello) {
 
 Result<void> Hosts::connect(const net::Address& address, const std::string& secret,
                             Instant deadline) {
-  const std::string body = net::encode(Hello{wire_hash()});
-  const auto bytes = std::as_bytes(std::span(body));
   net::ChannelOptions options;
-  options.handshake = {.job_id = link_job,
-                       .purpose = link_purpose,
-                       .secret = secret,
-                       .body = {bytes.begin(), bytes.end()}};
+  options.handshake = handshake_options(link_job, secret, Hello{wire_hash()});
   TESON_TRY(auto channel,
             net::Channel::connect(runtime_.loop, address, std::move(options), deadline));
   auto hello = net::decode<LinkHello>(channel->peer_body());

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "teson/actor/handshake_options.h"
 #include "teson/actor/remote_proc.h"
 #include "teson/base/check.h"
 #include "teson/base/hash.h"
@@ -23,13 +24,8 @@ Result<net::Address> Links::listen(const net::Address& address, const net::Addre
     return fail(ErrorKind::invalid,
                 "this System listens already, at " + listener_->address().to_string());
   }
-  const std::string body = net::encode(Hello{wire_hash()});
-  const auto bytes = std::as_bytes(std::span(body));
   net::ChannelListenerOptions options;
-  options.channel.handshake = {.job_id = link_job,
-                               .purpose = link_purpose,
-                               .secret = secret,
-                               .body = {bytes.begin(), bytes.end()}};
+  options.channel.handshake = handshake_options(link_job, secret, Hello{wire_hash()});
   TESON_TRY(listener_, net::ChannelListener::listen(loop_, address, std::move(options),
                                                     [this, on_host = std::move(on_host)](
                                                         std::unique_ptr<net::Channel> channel) {

@@ -55,9 +55,9 @@ Result<void> LocalActor::push(Envelope envelope, bool in_place) {
     handle(envelope);
     lock.lock();
     turn_taken_ = false;
-    if (!stopping_ && mailbox_.empty()) return {};
+    const bool wake = stopping_ || !mailbox_.empty();
     lock.unlock();
-    changed_.notify_one();
+    if (wake) changed_.notify_one();
     return {};
   }
   const std::size_t size = envelope.buffer.size();

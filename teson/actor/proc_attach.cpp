@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "teson/actor/handshake_options.h"
 #include "teson/actor/proc_state.h"
 #include "teson/actor/proc_ticket.h"
 #include "teson/base/fd.h"
@@ -84,21 +85,15 @@ Result<std::unique_ptr<Proc>> Proc::attach(AttachOptions options) {
     return fail_errno("the socket inherited from the parent", errno);
 
   auto loop = std::make_unique<net::Loop>();
-  const std::string hello = net::encode(detail::Hello{detail::wire_hash()});
-  const auto bytes = std::as_bytes(std::span(hello));
   net::ChannelOptions channel_options;
-  channel_options.handshake = {.job_id = "proc",
-                               .purpose = "actor",
-                               .secret = inherited.token,
-                               .body = {bytes.begin(), bytes.end()}};
+  channel_options.handshake = detail::handshake_options(detail::child_job, inherited.token,
+                                                        detail::Hello{detail::wire_hash()});
   TESON_TRY(std::shared_ptr<net::Channel> channel,
             net::Channel::open(*loop, std::move(socket), net::HandshakeRole::initiator,
                                std::move(channel_options),
                                std::chrono::steady_clock::now() + options.handshake_deadline));
   auto welcome = net::decode<detail::Welcome>(channel->peer_body());
-  if (!welcome || welcome->wire != detail::wire_hash()) {
-    return fail(other_build());
-  }
+  if (!welcome || welcome->wire != detail::wire_hash()) return fail(other_build());
   return make(*welcome, std::move(loop), std::move(channel), options);
 }
 
@@ -109,26 +104,22 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const AttachOptions& option
   if (ticket->welcome.wire != detail::wire_hash()) return fail(other_build());
   if (ticket->parent != 0) TESON_TRY_VOID(follow_parent(ticket->parent, ticket->death_signal));
   TESON_TRY(const auto address, net::Address::parse(ticket->address));
-  const std::string hello = net::encode(detail::LinkHello{.wire = detail::wire_hash(),
-                                                          .role = detail::LinkRole::proc,
-                                                          .proc = ticket->welcome.proc,
-                                                          .pid = ::getpid(),
-                                                          .host = host_name(),
-                                                          .token = ticket->token});
-  const auto bytes = std::as_bytes(std::span(hello));
   net::ChannelOptions channel_options;
-  channel_options.handshake = {.job_id = detail::link_job,
-                               .purpose = detail::link_purpose,
-                               .secret = ticket->secret,
-                               .body = {bytes.begin(), bytes.end()}};
+  channel_options.handshake =
+      detail::handshake_options(detail::link_job, ticket->secret,
+                                detail::LinkHello{.wire = detail::wire_hash(),
+                                                  .role = detail::LinkRole::proc,
+                                                  .proc = ticket->welcome.proc,
+                                                  .pid = ::getpid(),
+                                                  .host = host_name(),
+                                                  .token = ticket->token});
   auto loop = std::make_unique<net::Loop>();
   TESON_TRY(std::shared_ptr<net::Channel> channel,
             net::Channel::connect(*loop, address, std::move(channel_options),
                                   std::chrono::steady_clock::now() + options.handshake_deadline));
   const auto owner = net::decode<detail::Hello>(channel->peer_body());
   if (!owner || owner->wire != detail::wire_hash()) return fail(other_build());
-  auto proc = make(ticket->welcome, std::move(loop), std::move(channel), options);
-  return proc;
+  return make(ticket->welcome, std::move(loop), std::move(channel), options);
 }
 
 std::unique_ptr<Proc> Proc::make(const detail::Welcome& welcome, std::unique_ptr<net::Loop> loop,

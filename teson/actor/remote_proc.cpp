@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include "teson/actor/handshake_options.h"
 #include "teson/base/check.h"
 
 namespace teson::actor {
@@ -139,10 +140,7 @@ Result<void> RemoteProc::start_child(Hooks hooks) {
   begin(std::move(*life), std::move(hooks));
 
   net::ChannelOptions options;
-  const std::string body = net::encode(welcome_);
-  const auto bytes = std::as_bytes(std::span(body));
-  options.handshake = {
-      .job_id = "proc", .purpose = "actor", .secret = token, .body = {bytes.begin(), bytes.end()}};
+  options.handshake = handshake_options(child_job, token, welcome_);
   options.handshake_deadline = options_.attach_deadline;
   link(net::Channel::adopt(runtime_.loop, std::move(own), net::HandshakeRole::acceptor,
                            std::move(options)));

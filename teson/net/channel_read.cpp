@@ -67,14 +67,10 @@ void ChannelState::read_from(std::size_t budget) {
 void ChannelState::read_on_loop(std::size_t budget) {
   std::size_t total = 0;
   while (stage_ == Stage::open && total < budget) {
-    auto received = receive();
+    auto received = read_once();
     if (!received) return finish(std::move(received).error());
-    if (*received == 0) break;
+    if (*received == 0 || drained_socket_) break;
     total += *received;
-    const bool drained = drained_socket_;
-    if (auto taken = take_frames(); !taken)
-      return finish(std::move(taken).error().in("message from " + peer_name()));
-    if (drained) break;
   }
   if (stage_ == Stage::open) arm_read();
 }
@@ -181,7 +177,7 @@ void ChannelState::read_until(Instant deadline, const std::function<bool()>& don
     reader_wake_fd_ = wake_fd;
   }
   gate_.shut();
-  Result<void> read;
+  Result<std::size_t> read = 0;
   while (read && !done() && !recalled()) {
     const auto [readable, woken] = poll_both(socket_.fd(), wake_fd, deadline);
     eventfd_t count = 0;
@@ -207,12 +203,12 @@ void ChannelState::read_until(Instant deadline, const std::function<bool()>& don
   });
 }
 
-Result<void> ChannelState::read_once() {
+Result<std::size_t> ChannelState::read_once() {
   TESON_TRY(const std::size_t received, receive());
-  if (received == 0) return {};
+  if (received == 0) return 0;
   if (auto taken = take_frames(); !taken)
     return fail(std::move(taken).error().in("message from " + peer_name()));
-  return {};
+  return received;
 }
 
 bool ChannelState::recalled() const {
@@ -226,6 +222,5 @@ void ChannelState::reclaim() {
   if (reader_ == Reader::thread) ::eventfd_write(reader_wake_fd_, 1);
   reader_gone_.wait(lock, [&] { return reader_ != Reader::thread; });
 }
-
 
 }  // namespace teson::net

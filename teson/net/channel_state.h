@@ -73,7 +73,8 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   void reclaim();
 
   // Whoever reads.
-  Result<void> read_once();
+  /// How many bytes came; what they make whole is delivered.
+  Result<std::size_t> read_once();
   Result<std::size_t> receive();
   Result<void> take_frames();
   Result<void> deliver(const FrameHeader& header, Buffer payload);

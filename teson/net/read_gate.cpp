@@ -19,13 +19,15 @@ Result<void> ReadGate::open(int fd) {
 }
 
 void ReadGate::shut() {
-  epoll_event event{.events = 0, .data = {}};
-  const int changed = ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, watched_, &event);
-  TESON_CHECK(changed == 0, errno);
+  wait_for(0);
 }
 
 void ReadGate::open() {
-  epoll_event event{.events = EPOLLIN, .data = {}};
+  wait_for(EPOLLIN);
+}
+
+void ReadGate::wait_for(std::uint32_t events) {
+  epoll_event event{.events = events, .data = {}};
   const int changed = ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, watched_, &event);
   TESON_CHECK(changed == 0, errno);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "teson/base/error.h"
 #include "teson/base/fd.h"
 
@@ -19,6 +21,8 @@ class ReadGate {
   void open();
 
  private:
+  void wait_for(std::uint32_t events);
+
   Fd epoll_;
   int watched_ = -1;
 };

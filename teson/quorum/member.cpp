@@ -1,6 +1,5 @@
 #include "teson/quorum/member.h"
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <limits>
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "teson/base/host_name.h"
 #include "teson/base/log.h"
 #include "teson/base/random.h"
 #include "teson/quorum/uplink.h"
@@ -25,12 +25,6 @@ constexpr Duration heartbeat_first = std::chrono::milliseconds(50);
 constexpr int silent_beats_max = 10;
 /// Reports of one epoch that are kept.
 constexpr std::size_t reports_max = 64;
-
-std::string machine_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 Instant monotonic_now() {
   return std::chrono::steady_clock::now();
@@ -47,7 +41,7 @@ class MemberClient::Impl : public std::enable_shared_from_this<MemberClient::Imp
             options_.shard},
         state_(id_, options_.has_state, options_.step, options_.chain),
         incarnation_(options_.incarnation) {
-    if (options_.host.empty()) options_.host = machine_name();
+    if (options_.host.empty()) options_.host = host_name();
   }
 
   void begin() {

@@ -82,6 +82,7 @@ class Controller {
   void on_lighthouse_reached();
   void on_lighthouse_refused(const quorum::Refused& refused);
   Result<void> restore_sockets();
+  bool is_training(const Worker& worker) const;
   void restart_due_workers();
   void kill_expelled_workers();
   void kill_all_workers();

@@ -281,13 +281,16 @@ void Controller::on_lighthouse_refused(const quorum::Refused& refused) {
        {}});
 }
 
+bool Controller::is_training(const Worker& worker) const {
+  return worker.entered_epoch != 0 && !worker.expelled &&
+         !mesh_->exit_of(static_cast<std::size_t>(&worker - workers_.data()));
+}
+
 void Controller::give_up(std::string reason, bool users_mistake) {
   if (failure_ || end_) return;
   const bool may_save =
-      first_commit_ && std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
-        return worker.entered_epoch != 0 && !worker.expelled &&
-               !mesh_->exit_of(static_cast<std::size_t>(&worker - workers_.data()));
-      });
+      first_commit_ && std::any_of(workers_.begin(), workers_.end(),
+                                   [&](const Worker& worker) { return is_training(worker); });
   RunEnd failed{RunEnd::Status::failed, std::move(reason), users_mistake && !first_commit_, {}};
   if (!may_save) return end(std::move(failed));
   journal_.warning(fmt::format("{}; the others end at the next step boundary, with a checkpoint",
@@ -348,8 +351,7 @@ void Controller::inject_due_faults() {
     if (now < *first_commit_ + random.time_of(done)) continue;
     std::vector<std::size_t> candidates;
     for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-      if (workers_[rank].entered_epoch != 0 && !workers_[rank].expelled && !mesh_->exit_of(rank))
-        candidates.push_back(rank);
+      if (is_training(workers_[rank])) candidates.push_back(rank);
     }
     // Never the last one that has the state: that would be another experiment.
     if (candidates.size() < 2) continue;

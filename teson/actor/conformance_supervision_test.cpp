@@ -1,5 +1,6 @@
 // Who hears of a failure, and what goes on beside it.
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "teson/actor/testing/mesh_test_support.h"
@@ -9,19 +10,30 @@ namespace {
 
 using namespace testing;
 
-TEST_F(MeshTest, a_grandchild_that_dies_is_absorbed_by_its_owner) {
+/// One process that owns others: what it does about a death of theirs, and what the root hears.
+class NestTest : public MeshTest {
+ protected:
+  Result<std::vector<std::int64_t>> hatch(std::uint64_t count, Reaction on_death) {
+    mesh.emplace(start({{"replica", 1}}));
+    mesh->on_failure([this](const ProcExit& exit) { exits.add(exit); });
+    nest.emplace(mesh->spawn<Nest>("nest").at(0));
+    return nest->call_one<&Nest::hatch>(count, on_death).wait();
+  }
+
   Exits exits;
-  auto mesh = start({{"replica", 1}});
-  mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
-  auto nest = mesh.spawn<Nest>("nest").at(0);
-  const auto pids = nest.call_one<&Nest::hatch>(2, Reaction::replace).wait();
+  std::optional<ActorMesh<Nest>> nest;
+  std::optional<ProcMesh> mesh;
+};
+
+TEST_F(NestTest, a_grandchild_that_dies_is_absorbed_by_its_owner) {
+  const auto pids = hatch(2, Reaction::replace);
   ASSERT_TRUE(pids) << pids.error().describe();
-  ASSERT_EQ(nest.call_one<&Nest::add>(1, 5).wait(), 5);
+  ASSERT_EQ(nest->call_one<&Nest::add>(1, 5).wait(), 5);
   ASSERT_EQ(::kill(static_cast<pid_t>(pids->at(1)), SIGKILL), 0);
   // Its replacement begins anew; while it is being replaced, calls to it fail.
   Result<int> sum = 5;
   for (int tries = 0; tries < 200 && sum != 1; ++tries) {
-    sum = nest.call_one<&Nest::add>(1, 1).wait();
+    sum = nest->call_one<&Nest::add>(1, 1).wait();
     std::this_thread::sleep_for(5ms);
     if (sum && *sum > 1) sum = 5;
   }
@@ -29,14 +41,10 @@ TEST_F(MeshTest, a_grandchild_that_dies_is_absorbed_by_its_owner) {
   EXPECT_TRUE(exits.wait(0).empty()) << "the root has not heard of it";
 }
 
-TEST_F(MeshTest, what_an_owner_gives_up_climbs_to_the_root_with_the_whole_chain) {
-  Exits exits;
-  auto mesh = start({{"replica", 1}});
-  mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
-  auto nest = mesh.spawn<Nest>("nest").at(0);
-  const auto pids = nest.call_one<&Nest::hatch>(2, Reaction::give_up).wait();
+TEST_F(NestTest, what_an_owner_gives_up_climbs_to_the_root_with_the_whole_chain) {
+  const auto pids = hatch(2, Reaction::give_up);
   ASSERT_TRUE(pids) << pids.error().describe();
-  ASSERT_EQ(nest.call_one<&Nest::add>(1, 5).wait(), 5);
+  ASSERT_EQ(nest->call_one<&Nest::add>(1, 5).wait(), 5);
   ASSERT_EQ(::kill(static_cast<pid_t>(pids->at(1)), SIGKILL), 0);
   const auto exit = exits.wait(1)[0];
   EXPECT_EQ(exit.exit_code, 9);
@@ -52,14 +60,10 @@ TEST_F(MeshTest, what_an_owner_gives_up_climbs_to_the_root_with_the_whole_chain)
   }
 }
 
-TEST_F(MeshTest, an_owner_that_fails_to_handle_a_failure_tells_of_both) {
-  Exits exits;
-  auto mesh = start({{"replica", 1}});
-  mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
-  auto nest = mesh.spawn<Nest>("nest").at(0);
-  const auto pids = nest.call_one<&Nest::hatch>(1, Reaction::fail).wait();
+TEST_F(NestTest, an_owner_that_fails_to_handle_a_failure_tells_of_both) {
+  const auto pids = hatch(1, Reaction::fail);
   ASSERT_TRUE(pids) << pids.error().describe();
-  ASSERT_EQ(nest.call_one<&Nest::add>(0, 5).wait(), 5);
+  ASSERT_EQ(nest->call_one<&Nest::add>(0, 5).wait(), 5);
   ASSERT_EQ(::kill(static_cast<pid_t>(pids->at(0)), SIGKILL), 0);
   const auto exit = exits.wait(1)[0];
   EXPECT_EQ(exit.exit_code, unhandled_exit_code);
@@ -85,14 +89,10 @@ TEST_F(MeshTest, what_nobody_has_dealt_with_reaches_the_root_once) {
   EXPECT_EQ(unhandled.wait(2).size(), 2U);
 }
 
-TEST_F(MeshTest, what_an_owner_in_a_child_has_not_dealt_with_ends_it_and_climbs) {
-  Exits exits;
-  auto mesh = start({{"replica", 1}});
-  mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
-  auto nest = mesh.spawn<Nest>("nest").at(0);
-  const auto pids = nest.call_one<&Nest::hatch>(1, Reaction::nothing).wait();
+TEST_F(NestTest, what_an_owner_in_a_child_has_not_dealt_with_ends_it_and_climbs) {
+  const auto pids = hatch(1, Reaction::nothing);
   ASSERT_TRUE(pids) << pids.error().describe();
-  ASSERT_EQ(nest.call_one<&Nest::add>(0, 5).wait(), 5);
+  ASSERT_EQ(nest->call_one<&Nest::add>(0, 5).wait(), 5);
   ASSERT_EQ(::kill(static_cast<pid_t>(pids->at(0)), SIGKILL), 0);
   const auto exit = exits.wait(1)[0];
   EXPECT_EQ(exit.exit_code, unhandled_exit_code);

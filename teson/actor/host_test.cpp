@@ -72,6 +72,11 @@ class HostTest : public MeshTest {
     result.program = TESON_ACTOR_TEST_CHILD;
     return result;
   }
+  /// Supervision of which the test is told; what it tells outlives the mesh.
+  Supervision noted() {
+    return {.on_exit = [this](const ProcExit& exit) { exits.add(exit); },
+            .on_restart = [this](const std::vector<std::size_t>& ranks) { restarts.add(ranks); }};
+  }
   static bool ends_soon(pid_t pid) {
     for (int i = 0; i < 2000 && runs(pid); ++i)
       std::this_thread::sleep_for(1ms);
@@ -79,6 +84,8 @@ class HostTest : public MeshTest {
   }
 
   net::Address address;
+  Exits exits;
+  Told<std::vector<std::size_t>> restarts;
 };
 
 TEST_F(HostTest, processes_start_on_hosts_that_have_joined_and_are_called_like_any) {
@@ -117,10 +124,7 @@ TEST_F(HostTest, a_death_on_a_host_says_how_and_the_rank_comes_back) {
   ASSERT_TRUE(hosts) << hosts.error().describe();
   auto mesh = hosts->spawn_procs({{"replica", 2}}, on_host());
   ASSERT_TRUE(mesh) << mesh.error().describe();
-  Exits exits;
-  Told<std::size_t> restarts;
-  mesh->supervise({.on_exit = [&](const ProcExit& exit) { exits.add(exit); },
-                   .on_restart = [&](const auto& ranks) { restarts.add(ranks.size()); }});
+  mesh->supervise(noted());
   const auto workers = mesh->spawn<Worker>("worker", "");
   ASSERT_EQ(workers.at(1).call_one<&Worker::add>(1).wait(), 1);
   const auto crashed = workers.at(1).call_one<&Worker::crash>(Crash::segfault).wait();
@@ -141,10 +145,7 @@ TEST_F(HostTest, a_lost_agent_is_told_once_and_its_processes_move_to_another_hos
   ASSERT_TRUE(hosts) << hosts.error().describe();
   auto mesh = hosts->spawn_procs({{"replica", 2}}, on_host());
   ASSERT_TRUE(mesh) << mesh.error().describe();
-  Exits exits;
-  Told<std::size_t> restarts;
-  mesh->supervise({.on_exit = [&](const ProcExit& exit) { exits.add(exit); },
-                   .on_restart = [&](const auto& ranks) { restarts.add(ranks[0]); }});
+  mesh->supervise(noted());
   const auto workers = mesh->spawn<Worker>("worker", "");
   for (const auto& reply : workers.call<&Worker::add>(1).wait())
     ASSERT_EQ(reply, 1);
@@ -213,7 +214,6 @@ TEST_F(HostTest, a_process_that_others_start_attaches_by_its_ticket_once) {
   EXPECT_EQ(mesh->pid(1), one.pid());
   Outsider again({"serve"}, ticket);
   (void)again.wait();  // a ticket is good for one process: this one is let go at once
-  Exits exits;
   mesh->on_failure([&](const ProcExit& exit) { exits.add(exit); });
   ::kill(one.pid(), SIGKILL);
   const auto exit = exits.wait(1)[0];
@@ -240,7 +240,6 @@ TEST_F(HostTest, a_stopped_process_is_missed_within_three_heartbeats) {
   auto beating = options();
   beating.heartbeat = 200ms;
   auto mesh = start({{"replica", 2}}, beating);
-  Exits exits;
   mesh.on_failure([&](const ProcExit& exit) { exits.add(exit); });
   const auto workers = mesh.spawn<Worker>("worker", "");
   for (const auto& reply : workers.call<&Worker::add>(1).wait())

@@ -150,10 +150,7 @@ Result<void> RemoteProc::start_child(Hooks hooks) {
 Result<void> RemoteProc::start_on(const std::shared_ptr<HostLink>& host, Hooks hooks) {
   host_ = host;
   TESON_TRY(const ProcTicket ticket, runtime_.links.expect(shared_from_this(), welcome_));
-  {
-    std::lock_guard lock(mutex_);
-    networked_ = true;
-  }
+  set_networked();
   auto life = host->start(id(), spec(), ticket, options_.parent_death_signal);
   if (!life) {
     runtime_.links.forget(id());
@@ -166,20 +163,14 @@ Result<void> RemoteProc::start_on(const std::shared_ptr<HostLink>& host, Hooks h
 
 Result<std::string> RemoteProc::await(Hooks hooks) {
   TESON_TRY(const ProcTicket ticket, runtime_.links.expect(shared_from_this(), welcome_));
-  {
-    std::lock_guard lock(mutex_);
-    networked_ = true;
-  }
+  set_networked();
   begin(std::make_unique<GuestLife>(runtime_.loop), std::move(hooks));
   return ticket_text(ticket);
 }
 
 void RemoteProc::attach(std::unique_ptr<net::Channel> channel, const LinkHello& hello,
                         Hooks hooks) {
-  {
-    std::lock_guard lock(mutex_);
-    networked_ = true;
-  }
+  set_networked();
   early_.emplace(std::move(channel), hello);
   begin(std::make_unique<GuestLife>(runtime_.loop), std::move(hooks));
 }
@@ -252,10 +243,6 @@ void RemoteProc::on_open() {
     if (!hello || hello->wire != wire_hash())
       return end_because("it was built from another version of this library");
   }
-  on_attached();
-}
-
-void RemoteProc::on_attached() {
   {
     std::lock_guard lock(mutex_);
     attached_ = true;
@@ -354,6 +341,11 @@ std::string RemoteProc::name() const {
 
 pid_t RemoteProc::pid() const {
   return life_ ? static_cast<pid_t>(life_->pid()) : 0;
+}
+
+void RemoteProc::set_networked() {
+  std::lock_guard lock(mutex_);
+  networked_ = true;
 }
 
 bool RemoteProc::networked() const {

@@ -81,7 +81,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   void begin(std::shared_ptr<ProcLife> life, Hooks hooks);
   void link(std::shared_ptr<net::Channel> channel);
   void on_open();
-  void on_attached();
+  /// It attaches over the network; before it begins.
+  void set_networked();
   bool networked() const;
   void on_end(const ExitStatus& status, const std::string& cause);
   void on_channel_end(const Error& error);

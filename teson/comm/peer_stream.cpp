@@ -211,7 +211,7 @@ void PeerStream::leave(int blamed) {
   for (Sending& sending : batch_)
     sending.frame.listener = nullptr;
   if (placed_ && !discarding_) discard(target_.size() - filled_);
-  push({.kind = FrameKind::leave, .flags = static_cast<std::uint16_t>(blamed + 1)});
+  queue_.push_back({.kind = FrameKind::leave, .flags = static_cast<std::uint16_t>(blamed + 1)});
 }
 
 }  // namespace teson::comm

@@ -62,9 +62,11 @@ class PeerStream {
   bool open() const { return static_cast<bool>(socket_); }
   const net::Address& peer() const { return socket_.peer(); }
 
-  void push(const OutgoingFrame& frame) { queue_.push_back(frame); }
+  /// After leave, and to a closed stream, a frame is forgotten: whoever pushed it may be gone before
+  /// it could be sent.
+  void push(const OutgoingFrame& frame) { push_to(queue_, frame); }
   /// Goes before all frames of push that are not on their way yet.
-  void push_first(const OutgoingFrame& frame) { first_queue_.push_back(frame); }
+  void push_first(const OutgoingFrame& frame) { push_to(first_queue_, frame); }
   bool wants_to_send() const {
     return open() && !(batch_.empty() && queue_.empty() && first_queue_.empty());
   }
@@ -106,6 +108,9 @@ class PeerStream {
   };
   enum class Step { more, blocked, paused };
 
+  void push_to(std::deque<OutgoingFrame>& queue, const OutgoingFrame& frame) {
+    if (open() && !leaving_) queue.push_back(frame);
+  }
   void fill_batch();
   void advance(std::size_t sent);
   Result<Step> parse(FrameReceiver& receiver);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -13,8 +14,10 @@
 
 #include <gtest/gtest.h>
 
+#include "teson/base/clock.h"
 #include "teson/base/random.h"
 #include "teson/comm/host_transport.h"
+#include "teson/net/socket.h"
 
 namespace teson::comm::test {
 
@@ -35,6 +38,25 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+/// What a test cannot go on without: an error ends the test program, and says what it was.
+template <typename T>
+T must(Result<T> result) {
+  if (result) return std::move(*result);
+  std::fprintf(stderr, "cannot go on: %s\n", result.error().describe().c_str());
+  std::abort();
+}
+
+/// Returns when somebody listens at `address`. The file of a Unix socket is there a moment earlier.
+inline void wait_for_listener(const net::Address& address) {
+  const Instant give_up = SystemClock().now() + std::chrono::seconds(30);
+  for (;;) {
+    auto probe = net::connect(address, give_up);
+    if (probe) return;
+    if (SystemClock().now() >= give_up) must(std::move(probe));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 /// `size` transports of this process, over Unix sockets or loopback TCP, that can become a group.
 class TestGroup {
  public:
@@ -46,10 +68,8 @@ class TestGroup {
       options.job_id = "test";
       options.secret = "a secret";
       options.instance = 100 + static_cast<std::uint64_t>(rank);
-      auto transport = HostTransport::listen(options);
-      EXPECT_TRUE(transport) << transport.error().describe();
-      addresses.push_back((*transport)->address());
-      transports.push_back(std::move(*transport));
+      transports.push_back(must(HostTransport::listen(options)));
+      addresses.push_back(transports.back()->address());
     }
   }
 
@@ -66,10 +86,7 @@ class TestGroup {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size_; ++rank) {
       threads.emplace_back([this, epoch, rank, &body] {
-        auto communicator =
-            transports[static_cast<std::size_t>(rank)]->connect(options(epoch, rank));
-        ASSERT_TRUE(communicator) << communicator.error().describe();
-        body(**communicator);
+        body(*must(transports[static_cast<std::size_t>(rank)]->connect(options(epoch, rank))));
       });
     }
   }
@@ -83,9 +100,8 @@ class TestGroup {
       threads.emplace_back([this, epoch, rank, &group, &change] {
         auto group_options = options(epoch, rank);
         if (change) change(group_options);
-        auto communicator = transports[static_cast<std::size_t>(rank)]->connect(group_options);
-        ASSERT_TRUE(communicator) << communicator.error().describe();
-        group[static_cast<std::size_t>(rank)] = std::move(*communicator);
+        group[static_cast<std::size_t>(rank)] =
+            must(transports[static_cast<std::size_t>(rank)]->connect(group_options));
       });
     }
     return group;

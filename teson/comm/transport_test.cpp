@@ -57,11 +57,8 @@ TEST(Transport, a_removed_socket_file_is_made_again) {
     std::filesystem::remove(address.path());
   for (const auto& transport : group.transports)
     transport->abort_below(2, fenced);
-  for (const auto& address : group.addresses) {
-    const Instant end = in(5s);
-    while (!std::filesystem::exists(address.path()) && SystemClock().now() < end)
-      std::this_thread::sleep_for(1ms);
-  }
+  for (const auto& address : group.addresses)
+    test::wait_for_listener(address);
   group.run(2, meet);
 }
 

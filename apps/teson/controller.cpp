@@ -212,7 +212,8 @@ void Controller::on_lighthouse_exit(const actor::ProcExit& exit) {
   if (ending_ || end_ || failure_) return;
   // Ending itself before it was of use, or for what only the user can mend, it would do so again.
   if (exit.exit_code == kUserError || (exit.exit_code > 0 && !first_commit_)) {
-    std::string_view words = exit.last_lines.empty() ? "" : exit.last_lines.back();
+    std::string_view words;
+    if (!exit.last_lines.empty()) words = exit.last_lines.back();
     if (words.starts_with("teson: ")) words.remove_prefix(words.find(' ') + 1);
     return give_up(words.empty() ? exit.describe("lighthouse") : std::string(words),
                    exit.exit_code == kUserError);

@@ -20,6 +20,11 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TINY = SOURCE / "configs" / "tiny.toml"
 
 
+# How much longer things may take than usual: more than 1 under a sanitizer, whose programs are slow.
+PATIENCE = float(os.environ.get("TESON_TEST_PATIENCE", "1"))
+SANITIZED = PATIENCE > 1
+
+
 class Skip(Exception):
     """The machine lacks what the test needs; the text says what."""
 
@@ -32,7 +37,7 @@ class Run:
 
     def wait(self, seconds=90):
         try:
-            self.status = self.process.wait(seconds)
+            self.status = self.process.wait(seconds * PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError(f"still running after {seconds} s\n{self.text()[-3000:]}")
@@ -81,7 +86,7 @@ def processes_of(folder):
 
 
 def wait_until(condition, seconds, complain):
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * PATIENCE
     while not condition():
         if time.monotonic() > end:
             raise AssertionError(complain())

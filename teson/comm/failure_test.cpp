@@ -201,7 +201,7 @@ TEST(Leaving, while_its_last_tile_waits_for_a_slow_rank_harms_nobody) {
   const std::size_t count = (4 << 18) + 100;
   std::vector<std::jthread> threads;
   for (std::size_t rank = 0; rank < 3; ++rank) {
-    threads.emplace_back([&members, rank, count] {
+    threads.emplace_back([&members, rank] {
       const std::vector<float> in(3 * count, 1.0f);
       std::vector<float> out(count);
       if (rank == 1) std::this_thread::sleep_for(100ms);

@@ -32,6 +32,9 @@ int run(const Arguments& arguments) {
   if (!address) return report(address.error().in(options.listen ? "--listen" : "--join"));
   options.address = std::move(*address);
   if (const char* secret = std::getenv(kSecretVariable)) options.secret = secret;
+  auto tls = net::Tls::from_environment();
+  if (!tls) return report(tls.error());
+  options.tls = std::move(*tls);
   options.say = [](const std::string& line) {
     fmt::print("teson host: {}\n", line);
     std::fflush(stdout);
@@ -51,7 +54,9 @@ void add_host(CLI::App& app, int& status) {
       "host",
       "The agent of this machine: starts processes here for a program built on Tesón's actors, "
       "watches them, and ends them when that program is gone. The job's secret is taken from the "
-      "environment variable TESON_JOB_SECRET; only loopback and Unix sockets do without one.");
+      "environment variable TESON_JOB_SECRET; only loopback and Unix sockets do without one. With "
+      "TESON_TLS_CERT, TESON_TLS_KEY and TESON_TLS_CA (PEM files: a certificate, its key, the "
+      "authority that signs the job's certificates) connections over TCP are encrypted.");
   auto arguments = std::make_shared<Arguments>();
   auto* join = command->add_option("--join", arguments->join,
                                    "Connect to the owner at this address (tcp:HOST:PORT or "

@@ -125,6 +125,7 @@ struct HostServer::State {
 
   net::ChannelOptions channel_options() const {
     net::ChannelOptions result;
+    result.tls = options.tls;
     result.handshake = detail::handshake_options(detail::link_job, options.secret,
                                                  detail::LinkHello{.wire = detail::wire_hash(),
                                                                    .role = detail::LinkRole::host,

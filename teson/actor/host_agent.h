@@ -13,6 +13,7 @@
 #include "teson/base/clock.h"
 #include "teson/base/error.h"
 #include "teson/net/address.h"
+#include "teson/net/tls.h"
 
 namespace teson::actor {
 
@@ -70,6 +71,9 @@ struct HostAgentOptions {
   bool listen = false;
   /// Of the job, the same as the owner's; may be empty on loopback and Unix sockets only.
   std::string secret;
+  /// For connections over TCP: as the owner's, or null as his. Processes that are started here find
+  /// theirs in the environment (TlsFiles::from_environment).
+  std::shared_ptr<net::Tls> tls;
   Duration connect_interval = std::chrono::seconds(1);
   /// A line for people: joined, lost, waiting. Any thread; may be empty.
   std::function<void(const std::string& line)> say;

@@ -212,8 +212,9 @@ void Hosts::add(std::unique_ptr<net::Channel> channel, LinkHello hello) {
 }
 
 Result<void> Hosts::connect(const net::Address& address, const std::string& secret,
-                            Instant deadline) {
+                            Instant deadline, std::shared_ptr<net::Tls> tls) {
   net::ChannelOptions options;
+  options.tls = std::move(tls);
   options.handshake = handshake_options(link_job, secret, Hello{wire_hash()});
   TESON_TRY(auto channel,
             net::Channel::connect(runtime_.loop, address, std::move(options), deadline));

@@ -75,7 +75,8 @@ class Hosts {
   /// Loop's thread: an agent has connected, or was connected to.
   void add(std::unique_ptr<net::Channel> channel, LinkHello hello);
   /// To an agent that listens.
-  Result<void> connect(const net::Address& address, const std::string& secret, Instant deadline);
+  Result<void> connect(const net::Address& address, const std::string& secret, Instant deadline,
+                       std::shared_ptr<net::Tls> tls);
   Result<std::vector<std::shared_ptr<HostLink>>> wait(std::size_t count, Instant deadline);
   /// Loop's thread.
   void ended(const HostProcEnd& end);

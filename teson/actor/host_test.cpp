@@ -9,6 +9,7 @@
 #include "teson/actor/host_agent.h"
 #include "teson/actor/proc_ticket.h"
 #include "teson/actor/testing/mesh_test_support.h"
+#include "teson/net/test_certificates.h"
 
 namespace teson::actor {
 namespace {
@@ -197,6 +198,40 @@ TEST_F(HostTest, the_wrong_secret_is_refused) {
   ASSERT_FALSE(hosts);
   EXPECT_EQ(hosts.error().kind, ErrorKind::timed_out);
   EXPECT_TRUE(contains(hosts.error().message, "0 of 1 hosts have joined"));
+}
+
+TEST_F(HostTest, agents_and_processes_talk_tls_where_the_owner_wants_it) {
+  net::test::Authority authority(folder_);
+  const auto ours = authority.member("job");
+  const auto tls = net::Tls::load(ours);
+  ASSERT_TRUE(tls) << tls.error().describe();
+  System encrypted;
+  const auto at = encrypted.listen(
+      {.address = *net::Address::parse("tcp:127.0.0.1:0"), .secret = secret, .tls = *tls});
+  ASSERT_TRUE(at);
+  const Outsider without({"host", at->to_string(), secret});
+  EXPECT_FALSE(encrypted.wait_hosts(1, in(300ms))) << "it has no certificate";
+  const std::pair<const char*, std::string> files[] = {{"TESON_TLS_CERT", ours.certificate},
+                                                       {"TESON_TLS_KEY", ours.key},
+                                                       {"TESON_TLS_CA", ours.authority}};
+  for (const auto& [name, file] : files)
+    ::setenv(name, file.c_str(), 1);
+  const Outsider with({"host", at->to_string(), secret});
+  for (const auto& [name, file] : files)
+    ::unsetenv(name);
+  const auto hosts = encrypted.wait_hosts(1, in(20s));
+  ASSERT_TRUE(hosts) << hosts.error().describe();
+  auto mesh = hosts->spawn_procs({{"replica", 2}}, on_host());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  const auto workers = mesh->spawn<Worker>("worker", "");
+  const std::vector<std::byte> large(3 << 20, std::byte{3});
+  for (const auto& reply : workers.call<&Worker::echo>(std::span(large)).wait()) {
+    ASSERT_TRUE(reply) << reply.error().describe();
+    EXPECT_TRUE(*reply == large);
+  }
+  mesh->on_failure([&](const ProcExit& exit) { exits.add(exit); });
+  ASSERT_TRUE(mesh->kill(1, SIGKILL));
+  EXPECT_EQ(exits.wait(1)[0].signal, SIGKILL);
 }
 
 TEST_F(HostTest, a_process_that_others_start_attaches_by_its_ticket_once) {

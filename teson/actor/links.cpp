@@ -7,6 +7,7 @@
 
 #include "teson/actor/handshake_options.h"
 #include "teson/actor/remote_proc.h"
+#include "teson/actor/system.h"
 #include "teson/base/check.h"
 #include "teson/base/hash.h"
 #include "teson/base/log.h"
@@ -18,23 +19,24 @@ std::string random_word() {
   return fmt::format("{:016x}{:016x}{:016x}", entropy64(), entropy64(), entropy64());
 }
 
-Result<net::Address> Links::listen(const net::Address& address, const net::Address& advertised,
-                                   std::string secret, OnHost on_host) {
+Result<net::Address> Links::listen(const ListenOptions& door, OnHost on_host) {
   if (listener_) {
     return fail(ErrorKind::invalid,
                 "this System listens already, at " + listener_->address().to_string());
   }
   net::ChannelListenerOptions options;
-  options.channel.handshake = handshake_options(link_job, secret, Hello{wire_hash()});
-  TESON_TRY(listener_, net::ChannelListener::listen(loop_, address, std::move(options),
+  options.channel.handshake = handshake_options(link_job, door.secret, Hello{wire_hash()});
+  options.channel.tls = door.tls;
+  TESON_TRY(listener_, net::ChannelListener::listen(loop_, door.address, std::move(options),
                                                     [this, on_host = std::move(on_host)](
                                                         std::unique_ptr<net::Channel> channel) {
                                                       accept(std::move(channel), on_host);
                                                     }));
   std::lock_guard lock(mutex_);
-  secret_ = std::move(secret);
-  advertised_ =
-      advertised.family() == net::Address::Family::none ? listener_->address() : advertised;
+  secret_ = door.secret;
+  encrypted_ = door.tls != nullptr;
+  const bool elsewhere = door.advertised.family() != net::Address::Family::none;
+  advertised_ = elsewhere ? door.advertised : listener_->address();
   return listener_->address();
 }
 
@@ -50,6 +52,7 @@ Result<ProcTicket> Links::expect(const std::shared_ptr<RemoteProc>& proc, Welcom
         "processes that are not children attach over the network: call System::listen first");
   }
   ProcTicket ticket{.address = advertised_.to_string(),
+                    .encrypted = encrypted_,
                     .secret = secret_,
                     .token = random_word(),
                     .welcome = std::move(welcome)};

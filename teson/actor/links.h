@@ -16,6 +16,10 @@
 #include "teson/net/channel.h"
 #include "teson/net/loop.h"
 
+namespace teson::actor {
+struct ListenOptions;
+}
+
 namespace teson::actor::detail {
 
 class RemoteProc;
@@ -29,9 +33,8 @@ class Links {
 
   explicit Links(net::Loop& loop) : loop_(loop) {}
 
-  /// `advertised`: what others are told to connect to; none: where it listens. Once.
-  Result<net::Address> listen(const net::Address& address, const net::Address& advertised,
-                              std::string secret, OnHost on_host);
+  /// Once.
+  Result<net::Address> listen(const ListenOptions& options, OnHost on_host);
   void close();
 
   /// A ticket with which one process may attach as `proc`. `invalid` if nothing listens.
@@ -52,6 +55,7 @@ class Links {
   std::mutex mutex_;
   net::Address advertised_;
   std::string secret_;
+  bool encrypted_ = false;
   std::unordered_map<std::uint64_t, Expected> expected_;
 };
 

@@ -61,7 +61,8 @@ class Proc {
   static bool is_child();
   /// Joins the mesh that this process was started for. `invalid` if it was started otherwise, or by
   /// another build of this library; `disconnected` if the parent is gone already. What the parent
-  /// passed in the environment is removed from it.
+  /// passed in the environment is removed from it. An owner on the network that wants TLS gets it
+  /// with the files that the environment names (TlsFiles::from_environment).
   static Result<std::unique_ptr<Proc>> attach(AttachOptions options = {});
   /// Ends the actors (waiting for running handlers), then the connection.
   ~Proc();

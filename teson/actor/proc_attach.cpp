@@ -113,6 +113,14 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const AttachOptions& option
                                                   .pid = ::getpid(),
                                                   .host = host_name(),
                                                   .token = ticket->token});
+  if (ticket->encrypted) {
+    TESON_TRY(channel_options.tls, net::Tls::from_environment());
+    if (!channel_options.tls) {
+      return fail(ErrorKind::invalid,
+                  "the owner wants TLS: expected TESON_TLS_CERT, TESON_TLS_KEY and TESON_TLS_CA in "
+                  "the environment of this process");
+    }
+  }
   auto loop = std::make_unique<net::Loop>();
   TESON_TRY(std::shared_ptr<net::Channel> channel,
             net::Channel::connect(*loop, address, std::move(channel_options),

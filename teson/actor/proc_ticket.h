@@ -15,9 +15,10 @@ namespace teson::actor::detail {
 inline constexpr const char* proc_variable = "TESON_PROC";
 
 struct ProcTicket {
-  std::string address;  ///< where the owner listens
-  std::string secret;   ///< of the handshake
-  std::string token;    ///< of this process
+  std::string address;     ///< where the owner listens
+  bool encrypted = false;  ///< by TLS, if that is over TCP
+  std::string secret;      ///< of the handshake
+  std::string token;       ///< of this process
   Welcome welcome;
   std::int64_t parent = 0;        ///< its parent process, whose end is its own; 0: not watched
   std::int64_t death_signal = 0;  ///< that the kernel sends when the parent dies

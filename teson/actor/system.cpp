@@ -74,7 +74,7 @@ Host this_host(System& system) {
 
 Result<net::Address> System::listen(const ListenOptions& options) {
   return runtime_->links.listen(
-      options.address, options.advertised, options.secret,
+      options,
       [runtime = runtime_.get()](std::unique_ptr<net::Channel> channel, detail::LinkHello hello) {
         runtime->hosts.add(std::move(channel), std::move(hello));
       });
@@ -89,8 +89,8 @@ Result<HostMesh> System::wait_hosts(std::size_t count, Instant deadline) {
 }
 
 Result<void> System::connect_host(const net::Address& address, const std::string& secret,
-                                  Instant deadline) {
-  return runtime_->hosts.connect(address, secret, deadline);
+                                  Instant deadline, std::shared_ptr<net::Tls> tls) {
+  return runtime_->hosts.connect(address, secret, deadline, std::move(tls));
 }
 
 Result<ProcMesh> System::expect_procs(const Shape& shape, ProcOptions options) {

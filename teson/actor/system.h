@@ -16,6 +16,7 @@
 #include "teson/base/error.h"
 #include "teson/net/address.h"
 #include "teson/net/loop.h"
+#include "teson/net/tls.h"
 
 namespace teson::actor {
 
@@ -43,13 +44,15 @@ inline constexpr int unhandled_exit_code = 114;
 
 /// Where a System is reached by host agents and by processes that are not its children.
 struct ListenOptions {
-  /// Another than loopback or a Unix socket needs a secret.
+  /// Another than loopback or a Unix socket needs a secret, or TLS.
   net::Address address;
   /// What processes are told to connect to, where that differs (a name, the port behind which it
   /// listens). None: `address`.
   net::Address advertised;
   /// Of the job: agents must have the same.
   std::string secret;
+  /// Encrypts what goes over TCP; agents and processes need certificates too. Null: it is not.
+  std::shared_ptr<net::Tls> tls;
 };
 
 class Host;
@@ -76,7 +79,7 @@ class System {
 
   /// Opens the door for host agents (`teson host --join`) and for processes with tickets. Once. Where
   /// it listens: a port 0 has become a number. Errors: `invalid` for an address that strangers reach
-  /// without a secret, else of binding it.
+  /// without a secret or TLS, else of binding it.
   Result<net::Address> listen(const ListenOptions& options);
   /// The hosts that have joined, in the order of their joining, once there are so many.
   /// `timed_out`, with how many there are.
@@ -84,7 +87,7 @@ class System {
   /// Connects to an agent that listens (`teson host --listen`). It joins as those do that connect
   /// by themselves.
   Result<void> connect_host(const net::Address& address, const std::string& secret,
-                            Instant deadline);
+                            Instant deadline, std::shared_ptr<net::Tls> tls = {});
   /// A mesh of processes that somebody else starts: srun, mpiexec, a pod. Each is given the ticket
   /// of its rank (ProcMesh::ticket) as the environment variable TESON_PROC, and attaches as a child
   /// would. `invalid` before listen.

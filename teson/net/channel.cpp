@@ -17,6 +17,10 @@ Result<std::unique_ptr<Channel>> Channel::connect(Loop& loop, const Address& add
                                                   ChannelOptions options, Instant deadline,
                                                   int cancel_fd) {
   TESON_TRY(Socket socket, net::connect(address, deadline, cancel_fd));
+  if (options.tls && address.family() == Address::Family::tcp) {
+    TESON_TRY(socket,
+              options.tls->wrap(std::move(socket), HandshakeRole::initiator, deadline, cancel_fd));
+  }
   return open_socket(loop, std::move(socket), HandshakeRole::initiator, std::move(options),
                      deadline, cancel_fd);
 }

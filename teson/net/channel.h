@@ -16,6 +16,7 @@
 #include "teson/net/handshake.h"
 #include "teson/net/loop.h"
 #include "teson/net/payload.h"
+#include "teson/net/tls.h"
 
 namespace teson::net {
 
@@ -43,6 +44,8 @@ struct ChannelOptions {
   /// What may lie in shared memory until the peer gives it back: bytes, and messages.
   std::size_t lent_bytes_max = std::size_t{256} << 20;
   std::size_t lent_messages_max = 32;
+  /// Encrypts connections over TCP, others not. Null: none.
+  std::shared_ptr<Tls> tls;
 };
 
 /// What a channel calls, always on the loop's thread, never two at once. Any may be empty.

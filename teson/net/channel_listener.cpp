@@ -72,6 +72,14 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
   }
 
   void authenticate(Socket socket) {
+    if (const auto& tls = options_.channel.tls; tls && listens_to_network()) {
+      auto wrapped = tls->wrap(std::move(socket), HandshakeRole::acceptor, Instant());
+      if (!wrapped) {
+        return log_warning("net", "a connection to {} is dropped: {}", address().to_string(),
+                           wrapped.error().describe());
+      }
+      socket = std::move(*wrapped);
+    }
     if (pending_.size() >= options_.unauthenticated_max) {
       pending_.front()->finish(
           {ErrorKind::overloaded,
@@ -94,6 +102,8 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
     });
   }
 
+  bool listens_to_network() const { return address().family() == Address::Family::tcp; }
+
   Loop& loop_;
   Listener listener_;
   ChannelListenerOptions options_;
@@ -108,8 +118,9 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
 Result<std::unique_ptr<ChannelListener>> ChannelListener::listen(
     Loop& loop, const Address& address, ChannelListenerOptions options,
     std::function<void(std::unique_ptr<Channel>)> on_accept) {
-  TESON_TRY(Listener listener,
-            Listener::listen(address, {.has_secret = !options.channel.handshake.secret.empty()}));
+  const auto& channel = options.channel;
+  const bool authenticated = !channel.handshake.secret.empty() || channel.tls != nullptr;
+  TESON_TRY(Listener listener, Listener::listen(address, {.has_secret = authenticated}));
   auto state =
       std::make_shared<State>(loop, std::move(listener), std::move(options), std::move(on_accept));
   state->start();

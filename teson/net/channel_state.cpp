@@ -25,7 +25,9 @@ ChannelState::ChannelState(Loop& loop, Socket socket, HandshakeRole role, Channe
     : loop_(loop),
       socket_(std::move(socket)),
       options_(std::move(options)),
-      takes_descriptors_(is_unix_socket(socket_.fd())) {
+      // Behind the socket of a TLS connection stands a thread, not the peer.
+      takes_descriptors_(is_unix_socket(socket_.fd()) &&
+                         socket_.peer().family() != Address::Family::tcp) {
   options_.handshake.role = role;
 }
 

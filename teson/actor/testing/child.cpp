@@ -262,9 +262,11 @@ int run_child(const std::string& mode) {
 }
 
 int run_host(bool listen, const std::string& address, const std::string& secret) {
+  const auto tls = net::Tls::from_environment();
   const auto server = HostServer::start({.address = *net::Address::parse(address),
                                          .listen = listen,
                                          .secret = secret,
+                                         .tls = tls.value_or(nullptr),
                                          .connect_interval = std::chrono::milliseconds(50)});
   if (!server) {
     std::fprintf(stderr, "%s\n", server.error().describe().c_str());

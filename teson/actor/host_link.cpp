@@ -77,7 +77,10 @@ class AgentLife final : public ProcLife {
 };
 
 HostLink::HostLink(Runtime& runtime, std::uint64_t number, LinkHello hello)
-    : runtime_(runtime), number_(number), hello_(std::move(hello)), options_{.name = "hosts"} {}
+    : runtime_(runtime),
+      number_(number),
+      hello_(std::move(hello)),
+      options_{.name = "hosts", .heartbeat = runtime.options.host_heartbeat} {}
 
 std::optional<Error> HostLink::gone() const {
   std::lock_guard lock(mutex_);
@@ -214,7 +217,7 @@ void Hosts::add(std::unique_ptr<net::Channel> channel, LinkHello hello) {
 Result<void> Hosts::connect(const net::Address& address, const std::string& secret,
                             Instant deadline) {
   net::ChannelOptions options;
-  options.handshake = handshake_options(link_job, secret, Hello{wire_hash()});
+  options.handshake = handshake_options(link_job, secret, owner_hello(runtime_.options));
   TESON_TRY(auto channel,
             net::Channel::connect(runtime_.loop, address, std::move(options), deadline));
   auto hello = net::decode<LinkHello>(channel->peer_body());

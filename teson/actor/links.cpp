@@ -25,7 +25,7 @@ Result<net::Address> Links::listen(const net::Address& address, const net::Addre
                 "this System listens already, at " + listener_->address().to_string());
   }
   net::ChannelListenerOptions options;
-  options.channel.handshake = handshake_options(link_job, secret, Hello{wire_hash()});
+  options.channel.handshake = handshake_options(link_job, secret, hello_);
   TESON_TRY(listener_, net::ChannelListener::listen(loop_, address, std::move(options),
                                                     [this, on_host = std::move(on_host)](
                                                         std::unique_ptr<net::Channel> channel) {

@@ -216,7 +216,6 @@ void RemoteProc::link(std::shared_ptr<net::Channel> channel) {
   // release() closes the channel, which drops these.
   const auto self = shared_from_this();
   const auto take = [self](net::Message message) {
-    self->heard_.store(true, std::memory_order_relaxed);
     if (is_reply(message)) self->count_reply();
     self->runtime_.node.receive(self->id(), std::move(message));
   };
@@ -247,13 +246,28 @@ void RemoteProc::on_open() {
     std::lock_guard lock(mutex_);
     attached_ = true;
   }
-  heard_ = true;
-  if (options_.heartbeat > Duration::zero()) beat();
+  if (options_.heartbeat > Duration::zero()) {
+    silent_beats_ = -1;  // it was heard
+    beat();
+  }
   if (hooks_.changed) hooks_.changed();
 }
 
+bool RemoteProc::has_given_sign() {
+  std::shared_ptr<net::Channel> channel;
+  {
+    std::lock_guard lock(mutex_);
+    channel = channel_;
+  }
+  if (!channel) return false;
+  const net::ChannelProgress before = std::exchange(progress_, channel->progress());
+  if (progress_.received > before.received) return true;
+  // While what was sent before the last ping is still on its way, the line alone can give one.
+  return progress_.taken < pinged_ && progress_.taken > before.taken;
+}
+
 void RemoteProc::beat() {
-  silent_beats_ = heard_.exchange(false) ? 0 : silent_beats_ + 1;
+  silent_beats_ = has_given_sign() ? 0 : silent_beats_ + 1;
   if (silent_beats_ >= silent_beats_max) {
     return end_because(
         fmt::format("it has given no sign of life for {:.1f} s: it was stopped, its I/O thread is "
@@ -261,6 +275,7 @@ void RemoteProc::beat() {
                     silent_beats_max * to_seconds(options_.heartbeat)));
   }
   (void)send(Kind::ping, {});
+  pinged_ = progress_.sent;
   heartbeat_ = runtime_.loop.after(options_.heartbeat, [this] { beat(); });
 }
 

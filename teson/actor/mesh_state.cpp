@@ -102,8 +102,10 @@ Result<std::shared_ptr<RemoteProc>> MeshState::start(std::size_t rank, std::uint
   } else if (placement_.hosts.empty()) {
     TESON_TRY_VOID(proc->start_child(std::move(hooks)));
   } else {
-    TESON_TRY(const auto host, host_for(rank));
-    TESON_TRY_VOID(proc->start_on(host, std::move(hooks)));
+    const auto host = host_for(rank);
+    if (!host)
+      return fail(host.error().in(fmt::format("rank {} of mesh '{}'", rank, options_.name)));
+    TESON_TRY_VOID(proc->start_on(*host, std::move(hooks)));
   }
   return proc;
 }

@@ -79,6 +79,8 @@ struct Proc::State {
 
   void on_closed(const Error& error) {
     owner_watch.cancel();
+    if (error.kind == ErrorKind::invalid)
+      log_error("actor", "the connection to the owner has ended: {}", error.message);
     node.pending().fail_proc(parent_proc, error.in("the parent process"));
     // What user threads do may never end: this process does. The I/O thread is not theirs.
     if (ends_when_orphaned) hard_end = loop->after(orphan_grace, [] { ::_exit(orphan_exit_code); });

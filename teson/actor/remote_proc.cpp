@@ -34,9 +34,11 @@ std::string ProcExit::describe(const std::string& mesh) const {
     const char* name = ::sigabbrev_np(signal);
     text += fmt::format(" was ended by signal {} (SIG{}){}", signal, name == nullptr ? "?" : name,
                         core_dumped ? ", core dumped" : "");
-  } else if (exit_code < 0) {
+  } else if (exit_code < 0 && cause.empty()) {
     text +=
         " has ended; how is not known (SIGCHLD is ignored, or something else waits for children)";
+  } else if (exit_code < 0) {
+    text += " is lost";
   } else {
     text += fmt::format(" has ended with exit code {}", exit_code);
   }
@@ -293,8 +295,8 @@ void RemoteProc::on_channel_end(const Error& error) {
   const auto self = shared_from_this();
   channel_end_ = error;
   if (status_) return report();
-  if (life_->ends_with_link()) return end_because("its connection has ended: " + error.message);
-  if (error.kind != ErrorKind::disconnected) return end_because(error.message);
+  if (life_->ends_with_link() || error.kind != ErrorKind::disconnected)
+    return end_because("its connection has ended: " + error.message);
   // It may be leaving by itself, which takes its time; but nobody shall wait for its replies
   // meanwhile.
   timer_ = runtime_.loop.after(second_sign_wait, [this] {
@@ -313,8 +315,18 @@ void RemoteProc::on_channel_end(const Error& error) {
 }
 
 void RemoteProc::end_because(const std::string& cause) {
+  if (exit()) return;
   if (cause_.empty() && !status_) cause_ = cause;
   (void)signal(SIGKILL);
+  // An agent that cannot be reached does not hold up the news. The process ends without its owner.
+  if (!host_ || status_) return;
+  kill_timer_ = runtime_.loop.after(second_sign_wait, [this] {
+    if (!status_) lose("");
+  });
+}
+
+void RemoteProc::lose(const std::string& cause) {
+  on_end({.code = -1, .unknown = true}, cause);
 }
 
 void RemoteProc::report() {
@@ -322,8 +334,11 @@ void RemoteProc::report() {
   if (exit()) return;
   timer_.cancel();
   stop_timer_.cancel();
+  kill_timer_.cancel();
   heartbeat_.cancel();
   runtime_.links.forget(id());
+  if (cause_.empty() && networked() && channel_end_ && status_->signal == 0)
+    cause_ = "its connection had ended: " + channel_end_->message;
   ProcExit exit{.rank = place_.rank,
                 .incarnation = place_.incarnation,
                 .pid = pid(),
@@ -450,7 +465,7 @@ void RemoteProc::end_now() {
     std::lock_guard lock(mutex_);
     expected_ = true;
   }
-  (void)signal(SIGKILL);
+  runtime_.loop.post([self = shared_from_this()] { self->end_because(""); });
 }
 
 void RemoteProc::release() {
@@ -467,6 +482,7 @@ void RemoteProc::release() {
     heartbeat_.cancel();
     timer_.cancel();
     stop_timer_.cancel();
+    kill_timer_.cancel();
     hooks_ = {};
   });
 }

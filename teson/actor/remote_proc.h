@@ -71,6 +71,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   /// Asks it to end, and makes sure that it does: after stop_grace SIGTERM, after term_grace
   /// SIGKILL.
   void stop();
+  /// Loop's thread: nothing more can be learned of it, and it ends itself if it still runs.
+  void lose(const std::string& cause);
   /// Ends it at once, as something that was wanted.
   void end_now();
   /// Lets go of the loop. After the end has been reported, or the start has failed.
@@ -115,6 +117,7 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   std::optional<std::pair<std::unique_ptr<net::Channel>, LinkHello>> early_;
   net::Timer timer_;  ///< for the second sign of a death
   net::Timer stop_timer_;
+  net::Timer kill_timer_;  ///< for the word of its agent
   std::optional<ExitStatus> status_;
   std::optional<Error> channel_end_;
   std::string cause_;

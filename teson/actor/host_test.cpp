@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 
 #include "teson/actor/host_agent.h"
+#include "teson/actor/host_link.h"
 #include "teson/actor/proc_ticket.h"
+#include "teson/actor/runtime.h"
 #include "teson/actor/testing/mesh_test_support.h"
 
 namespace teson::actor {
@@ -255,6 +257,14 @@ TEST_F(HostTest, a_stopped_process_is_missed_within_three_heartbeats) {
   EXPECT_TRUE(contains(exit.cause, "no sign of life")) << exit.cause;
   ASSERT_FALSE(pending);
   EXPECT_EQ(pending.error().kind, ErrorKind::disconnected);
+}
+
+TEST(HostLink, an_end_that_was_told_of_another_hosts_process_is_not_kept) {
+  detail::Runtime runtime({});
+  const auto link = std::make_shared<detail::HostLink>(runtime, 0, detail::LinkHello{});
+  link->ended({.proc = 7, .code = 1, .last_lines = {"the last words of another"}});
+  EXPECT_EQ(link->kept(), 0U);
+  runtime.node.close();
 }
 
 TEST(ProcTicket, is_read_as_written_and_damage_is_refused) {

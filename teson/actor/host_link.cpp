@@ -278,6 +278,15 @@ Result<std::vector<std::shared_ptr<HostLink>>> Hosts::wait(std::size_t count, In
   return living();
 }
 
+std::shared_ptr<HostLink> Hosts::latest(const std::shared_ptr<HostLink>& link) const {
+  if (!link->gone()) return link;
+  std::lock_guard lock(mutex_);
+  const auto again = std::find_if(links_.begin(), links_.end(), [&](const auto& other) {
+    return other->agent_id() == link->agent_id() && !other->gone();
+  });
+  return again == links_.end() ? link : *again;
+}
+
 void Hosts::ended(const HostProcEnd& end) {
   std::vector<std::shared_ptr<HostLink>> links;
   {

@@ -86,6 +86,8 @@ class Hosts {
   /// To an agent that listens.
   Result<void> connect(const net::Address& address, const std::string& secret, Instant deadline);
   Result<std::vector<std::shared_ptr<HostLink>>> wait(std::size_t count, Instant deadline);
+  /// The link that its agent has joined by since, if it is gone and the agent has; else itself.
+  std::shared_ptr<HostLink> latest(const std::shared_ptr<HostLink>& link) const;
   /// Loop's thread.
   void ended(const HostProcEnd& end);
   void close();
@@ -96,7 +98,7 @@ class Hosts {
   void drop_gone(std::uint64_t joining);
 
   Runtime& runtime_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<HostLink>> links_;  ///< in the order of their joining
   std::uint64_t joined_ = 0;

@@ -48,7 +48,9 @@ std::string MeshState::ticket(std::size_t rank) const {
 }
 
 Result<std::shared_ptr<HostLink>> MeshState::host_for(std::size_t rank) const {
-  const auto& hosts = placement_.hosts;
+  std::vector<std::shared_ptr<HostLink>> hosts;
+  for (const auto& host : placement_.hosts)
+    hosts.push_back(runtime_.hosts.latest(host));
   const auto& own = hosts[rank * hosts.size() / shape_.ranks()];
   const auto why = own->gone();
   if (!why) return own;

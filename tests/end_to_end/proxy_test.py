@@ -107,6 +107,20 @@ def an_agent_that_is_cut_off_comes_back(case):
     all_at_once(cut, [("fin",), ("rst",)])
 
 
+def the_ranks_of_a_host_come_back_with_its_agent(case):
+    with setting(case) as here:
+        here.spawn()
+        here.owner.ask("supervise")
+        began = time.monotonic()
+        here.agents.cut("rst")
+        here.host_lost(began, 1)
+        here.lost(began, 1)
+        restarted = [here.owner.event("restart", RETURN_MAX)["ranks"] for _ in range(2)]
+        assert sorted(restarted) == [[0], [1]], restarted
+        for rank in range(2):
+            assert here.owner.value("add", rank, 1) == 2
+
+
 def silence_is_an_end_and_what_was_cut_off_comes_back(case):
     def silence(how, *ways):
         with setting(case) as here:
@@ -268,6 +282,7 @@ def a_process_with_a_ticket_is_lost_as_any(case):
 
 if __name__ == "__main__":
     main(a_cut_in_the_middle_of_a_message_is_the_end_of_its_process_alone, an_agent_that_is_cut_off_comes_back,
+         the_ranks_of_a_host_come_back_with_its_agent,
          silence_is_an_end_and_what_was_cut_off_comes_back, a_process_is_lost_in_time_though_its_agent_cannot_be_asked,
          an_agent_that_comes_back_before_it_was_missed_takes_the_place_of_itself, damage_is_noticed_and_ends_the_connection,
          nobody_waits_for_long_for_who_cannot_be_reached,

@@ -8,6 +8,7 @@
 //   hosts COUNT SECONDS             waits for agents
 //   spawn COUNT HEARTBEAT_MS        so many processes on each of those hosts, instead of the last ones
 //   expect COUNT HEARTBEAT_MS       the same with tickets, for others to start
+//   supervise                       keeps them alive from now on
 //   call NUMBER METHOD RANK ARGUMENT SECONDS
 //   count FROM TO                   casts these numbers to every process
 //   stop                            ends the processes
@@ -115,8 +116,10 @@ class Owner {
     if (verb == "listen") return listen(words);
     if (verb == "hosts") return wait_hosts(words);
     if (verb == "spawn" || verb == "expect") return start(words, verb == "expect");
+    if (verb == "supervise") return supervise();
     if (verb == "call") return call(words);
     if (verb == "count") return count(words);
+    if (verb != "stop") return {{"error", "no such verb"}};
     mesh_.reset();
     return Json::object();
   }
@@ -160,9 +163,7 @@ class Owner {
                          : hosts_->spawn_procs(shape, std::move(options));
     if (!mesh) return error_of(mesh.error());
     mesh_ = std::move(*mesh);
-    mesh_->on_failure([](const ProcExit& exit) {
-      tell({{"event", "exit"}, {"rank", exit.rank}, {"error", exit.describe("workers")}});
-    });
+    mesh_->on_failure(tell_exit);
     targets_ = mesh_->spawn<Target>("target");
     Json answer{{"pids", Json::array()}, {"tickets", Json::array()}};
     for (std::size_t rank = 0; rank < mesh_->region().ranks(); ++rank) {
@@ -170,6 +171,18 @@ class Owner {
       answer["tickets"].push_back(mesh_->ticket(rank));
     }
     return answer;
+  }
+
+  static void tell_exit(const ProcExit& exit) {
+    tell({{"event", "exit"}, {"rank", exit.rank}, {"error", exit.describe("workers")}});
+  }
+
+  Json supervise() {
+    mesh_->supervise(
+        {.restarts = {.restarts_max = 1000, .backoff_max = std::chrono::milliseconds(200)},
+         .on_exit = tell_exit,
+         .on_restart = [](const auto& ranks) { tell({{"event", "restart"}, {"ranks", ranks}}); }});
+    return Json::object();
   }
 
   Json call(std::istream& words) {

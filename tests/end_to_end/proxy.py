@@ -19,6 +19,9 @@ class Way:
     """One direction through a proxy, of all its connections. What is set holds from the next bytes on."""
 
     def __init__(self):
+        self.heal()
+
+    def heal(self):
         self.delay = 0.0  # seconds
         self.bytes_per_second = None
         self.dropped = False  # read, and forgotten
@@ -117,7 +120,7 @@ class Connection:
 class Proxy:
     """Listens on loopback and forwards to `target`, a port there. `up` is the way to the target, `down` the one back.
 
-    Runs in a thread of its own until the end of a `with` block. Its `down` and `up` may be changed from any thread.
+    Runs in a thread of its own until the end of a `with` block; others may change `up` and `down` and call its methods.
     """
 
     def __init__(self, target=None):
@@ -165,7 +168,7 @@ class Proxy:
     def heal(self):
         """New connections are well; on old ones goes on what was held back."""
         for way in (self.up, self.down):
-            way.__init__()
+            way.heal()
 
     def cut(self, how, sides=("client", "server")):
         """Every connection, now; those after it live."""

@@ -190,10 +190,11 @@ struct HostServer::State {
   /// Until the owner is gone, or this agent is to end.
   void serve(std::unique_ptr<net::Channel> channel) {
     const std::string who = channel->peer().to_string();
-    const auto owner = net::decode<detail::Hello>(channel->peer_body());
+    const auto owner = net::decode<detail::OwnerHello>(channel->peer_body());
     if (!owner || owner->wire != detail::wire_hash())
       return say("the owner at " + who + " is of another build of this library: not served");
-    const auto proc = Proc::over(loop, std::move(channel), id, {});
+    const auto proc = Proc::over(loop, std::move(channel), id,
+                                 Duration(static_cast<std::int64_t>(owner->host_heartbeat_ns)), {});
     proc->serve<detail::HostAgent>(
         [&proc](const ProcContext&, ActorRef<detail::HostObserver> observer) {
           return std::make_unique<detail::AgentActor>(*proc, observer);

@@ -77,7 +77,11 @@ class AgentLife final : public ProcLife {
 };
 
 HostLink::HostLink(Runtime& runtime, std::uint64_t number, LinkHello hello)
-    : runtime_(runtime), number_(number), hello_(std::move(hello)), options_{.name = "hosts"} {}
+    : runtime_(runtime),
+      number_(number),
+      id_(runtime.next_proc++),
+      hello_(std::move(hello)),
+      options_{.name = "hosts", .heartbeat = runtime.options.host_heartbeat} {}
 
 std::optional<Error> HostLink::gone() const {
   std::lock_guard lock(mutex_);
@@ -88,7 +92,7 @@ void HostLink::attach(std::unique_ptr<net::Channel> channel,
                       std::function<void(const std::string&)> lost) {
   lost_ = std::move(lost);
   Welcome welcome{.wire = wire_hash(),
-                  .proc = hello_.proc,
+                  .proc = id_,
                   .rank = number_,
                   .mesh = options_.name,
                   .heartbeat_ns = static_cast<std::uint64_t>(options_.heartbeat.count())};
@@ -112,24 +116,32 @@ void HostLink::attach(std::unique_ptr<net::Channel> channel,
 }
 
 Actor<HostAgent> HostLink::agent() const {
-  return {runtime_.node, {hello_.proc, actor_}, start_deadline};
+  return {runtime_.node, {id_, actor_}, start_deadline};
 }
 
 Result<std::shared_ptr<ProcLife>> HostLink::start(std::uint64_t proc, const ChildSpec& spec,
                                                   ProcTicket ticket, bool parent_death_signal) {
-  if (auto why = gone()) return Failure(std::move(*why));
-  TESON_TRY(const std::int64_t pid,
-            agent()
-                .call<&HostAgent::start>(HostProc{.proc = proc,
-                                                  .program = spec.program.string(),
-                                                  .arguments = spec.arguments,
-                                                  .environment = spec.environment,
-                                                  .log_file = spec.log_file.string(),
-                                                  .working_folder = spec.working_folder.string(),
-                                                  .ticket = ticket_text(ticket),
-                                                  .parent_death_signal = parent_death_signal})
-                .wait());
-  auto life = std::make_shared<AgentLife>(shared_from_this(), proc, pid);
+  {
+    std::lock_guard lock(mutex_);
+    if (gone_) return Failure(*gone_);
+    lives_[proc] = {};
+  }
+  const auto started =
+      agent()
+          .call<&HostAgent::start>(HostProc{.proc = proc,
+                                            .program = spec.program.string(),
+                                            .arguments = spec.arguments,
+                                            .environment = spec.environment,
+                                            .log_file = spec.log_file.string(),
+                                            .working_folder = spec.working_folder.string(),
+                                            .ticket = ticket_text(ticket),
+                                            .parent_death_signal = parent_death_signal})
+          .wait();
+  if (!started) {
+    forget(proc);
+    return Failure(started.error());
+  }
+  auto life = std::make_shared<AgentLife>(shared_from_this(), proc, *started);
   // Nothing is told between the look for what was told already and the place in the table.
   runtime_.loop.run([&] {
     std::unique_lock lock(mutex_);
@@ -155,11 +167,9 @@ void HostLink::ended(const HostProcEnd& end) {
   {
     std::lock_guard lock(mutex_);
     const auto found = lives_.find(end.proc);
-    if (found != lives_.end()) {
-      life = found->second.lock();
-    } else {
-      early_[end.proc] = end;
-    }
+    if (found == lives_.end()) return;  // another host's, or forgotten
+    life = found->second.lock();
+    if (!life) early_[end.proc] = end;
   }
   if (!life) return;
   life->end({.code = end.code,
@@ -173,6 +183,11 @@ void HostLink::forget(std::uint64_t proc) {
   std::lock_guard lock(mutex_);
   lives_.erase(proc);
   early_.erase(proc);
+}
+
+std::size_t HostLink::kept() const {
+  std::lock_guard lock(mutex_);
+  return lives_.size() + early_.size();
 }
 
 void HostLink::lose(const std::string& why) {
@@ -190,16 +205,21 @@ void HostLink::lose(const std::string& why) {
   if (const auto lost = std::exchange(lost_, {})) lost(error.message);
 }
 
+void HostLink::supplant() {
+  proc_->lose("it has joined again over another connection");
+}
+
 void HostLink::release() {
   if (proc_) proc_->release();
 }
 
 void Hosts::add(std::unique_ptr<net::Channel> channel, LinkHello hello) {
+  drop_gone(hello.proc);
   std::shared_ptr<HostLink> link;
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
-    link = std::make_shared<HostLink>(runtime_, links_.size(), std::move(hello));
+    link = std::make_shared<HostLink>(runtime_, joined_++, std::move(hello));
     links_.push_back(link);
   }
   link->attach(std::move(channel), [this](const std::string& why) {
@@ -211,11 +231,27 @@ void Hosts::add(std::unique_ptr<net::Channel> channel, LinkHello hello) {
   changed_.notify_all();
 }
 
+void Hosts::drop_gone(std::uint64_t joining) {
+  std::vector<std::shared_ptr<HostLink>> known;
+  {
+    std::lock_guard lock(mutex_);
+    known = links_;
+  }
+  for (const auto& link : known) {
+    // Its agent has left that connection, though nobody here has missed it yet.
+    if (!link->gone() && link->agent_id() == joining) link->supplant();
+    if (!link->gone()) continue;
+    link->release();
+    std::lock_guard lock(mutex_);
+    std::erase(links_, link);
+  }
+}
+
 Result<void> Hosts::connect(const net::Address& address, const std::string& secret,
                             Instant deadline, std::shared_ptr<net::Tls> tls) {
   net::ChannelOptions options;
   options.tls = std::move(tls);
-  options.handshake = handshake_options(link_job, secret, Hello{wire_hash()});
+  options.handshake = handshake_options(link_job, secret, owner_hello(runtime_.options));
   TESON_TRY(auto channel,
             net::Channel::connect(runtime_.loop, address, std::move(options), deadline));
   auto hello = net::decode<LinkHello>(channel->peer_body());
@@ -241,6 +277,15 @@ Result<std::vector<std::shared_ptr<HostLink>>> Hosts::wait(std::size_t count, In
                             living().size(), count));
   }
   return living();
+}
+
+std::shared_ptr<HostLink> Hosts::latest(const std::shared_ptr<HostLink>& link) const {
+  if (!link->gone()) return link;
+  std::lock_guard lock(mutex_);
+  const auto again = std::find_if(links_.begin(), links_.end(), [&](const auto& other) {
+    return other->agent_id() == link->agent_id() && !other->gone();
+  });
+  return again == links_.end() ? link : *again;
 }
 
 void Hosts::ended(const HostProcEnd& end) {

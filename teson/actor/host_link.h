@@ -36,6 +36,8 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   std::uint64_t number() const { return number_; }
   const std::string& name() const { return hello_.host; }
   std::int64_t pid() const { return hello_.pid; }
+  /// The same for each connection of an agent.
+  std::uint64_t agent_id() const { return hello_.proc; }
   /// Why it is gone, if it is.
   std::optional<Error> gone() const;
 
@@ -47,6 +49,10 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   /// Loop's thread: what an agent has told.
   void ended(const HostProcEnd& end);
   void forget(std::uint64_t proc);
+  /// Of how many processes anything is kept.
+  std::size_t kept() const;
+  /// Loop's thread: its agent is connected anew.
+  void supplant();
   void release();
 
  private:
@@ -55,12 +61,14 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
 
   Runtime& runtime_;
   const std::uint64_t number_;
+  const std::uint64_t id_;  ///< of its connection, among the processes of the System
   const LinkHello hello_;
   const ProcOptions options_;
   std::shared_ptr<RemoteProc> proc_;
   std::uint64_t actor_ = 0;
   std::function<void(const std::string&)> lost_;  ///< loop's thread
   mutable std::mutex mutex_;
+  /// Of each process from before it is started; empty until the agent has answered.
   std::unordered_map<std::uint64_t, std::weak_ptr<AgentLife>> lives_;
   /// Ends that were told before the call that started the process had returned.
   std::unordered_map<std::uint64_t, HostProcEnd> early_;
@@ -72,22 +80,29 @@ class Hosts {
  public:
   explicit Hosts(Runtime& runtime) : runtime_(runtime) {}
 
-  /// Loop's thread: an agent has connected, or was connected to.
+  /// Loop's thread: an agent has connected, or was connected to. One that is here already has left
+  /// its old connection, which is lost with all that was started over it.
   void add(std::unique_ptr<net::Channel> channel, LinkHello hello);
   /// To an agent that listens.
   Result<void> connect(const net::Address& address, const std::string& secret, Instant deadline,
                        std::shared_ptr<net::Tls> tls);
   Result<std::vector<std::shared_ptr<HostLink>>> wait(std::size_t count, Instant deadline);
+  /// The link that its agent has joined by since, if it is gone and the agent has; else itself.
+  std::shared_ptr<HostLink> latest(const std::shared_ptr<HostLink>& link) const;
   /// Loop's thread.
   void ended(const HostProcEnd& end);
   void close();
   ActorRef<HostObserver> observer();
 
  private:
+  /// Loop's thread: those whose agent is gone, or is about to join anew.
+  void drop_gone(std::uint64_t joining);
+
   Runtime& runtime_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<HostLink>> links_;  ///< in the order of their joining
+  std::uint64_t joined_ = 0;
   ActorRef<HostObserver> observer_;
   bool closed_ = false;
 };

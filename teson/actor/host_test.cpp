@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 
 #include "teson/actor/host_agent.h"
+#include "teson/actor/host_link.h"
 #include "teson/actor/proc_ticket.h"
+#include "teson/actor/runtime.h"
 #include "teson/actor/testing/mesh_test_support.h"
 #include "teson/net/test_certificates.h"
 
@@ -77,6 +79,15 @@ class HostTest : public MeshTest {
   Supervision noted() {
     return {.on_exit = [this](const ProcExit& exit) { exits.add(exit); },
             .on_restart = [this](const std::vector<std::size_t>& ranks) { restarts.add(ranks); }};
+  }
+  /// To an agent that is about to listen.
+  static void connect(System& owner, const net::Address& at) {
+    Result<void> joined = fail(ErrorKind::failed, "");
+    for (int i = 0; i < 200 && !joined; ++i) {
+      joined = owner.connect_host(at, secret, in(5s));
+      if (!joined) std::this_thread::sleep_for(20ms);
+    }
+    ASSERT_TRUE(joined) << joined.error().describe();
   }
   static bool ends_soon(pid_t pid) {
     for (int i = 0; i < 2000 && runs(pid); ++i)
@@ -175,12 +186,7 @@ TEST_F(HostTest, what_an_owner_leaves_behind_its_agents_end) {
     System other;
     ASSERT_TRUE(
         other.listen({.address = *net::Address::parse("tcp:127.0.0.1:0"), .secret = secret}));
-    Result<void> joined = fail(ErrorKind::failed, "");
-    for (int i = 0; i < 200 && !joined; ++i) {
-      joined = other.connect_host(at, secret, in(5s));
-      if (!joined) std::this_thread::sleep_for(20ms);
-    }
-    ASSERT_TRUE(joined) << joined.error().describe();
+    connect(other, at);
     const auto hosts = other.wait_hosts(1, in(5s));
     ASSERT_TRUE(hosts);
     auto mesh = hosts->spawn_procs({{"replica", 1}}, on_host());
@@ -190,6 +196,28 @@ TEST_F(HostTest, what_an_owner_leaves_behind_its_agents_end) {
     EXPECT_TRUE(runs(pid));
   }
   EXPECT_TRUE(ends_soon(pid));
+}
+
+TEST_F(HostTest, an_agent_that_is_connected_to_again_has_left_its_first_connection) {
+  const Outsider listening({"host-listen", "unix:" + (folder_ / "host").string(), secret});
+  const auto at = *net::Address::unix_path((folder_ / "host").string());
+  connect(system, at);
+  const auto first = system.wait_hosts(1, in(5s));
+  ASSERT_TRUE(first);
+  auto mesh = first->spawn_procs({{"replica", 1}}, on_host());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  mesh->on_failure([&](const ProcExit& exit) { exits.add(exit); });
+  const pid_t pid = mesh->pid(0);
+  connect(system, at);
+  EXPECT_TRUE(contains(hosts_lost.wait(1)[0], "joined again"));
+  EXPECT_EQ(exits.wait(1)[0].pid, pid);
+  EXPECT_TRUE(ends_soon(pid));
+  const auto second = system.wait_hosts(1, in(5s));
+  ASSERT_TRUE(second);
+  auto next = second->spawn_procs({{"replica", 1}}, on_host());
+  ASSERT_TRUE(next) << next.error().describe();
+  EXPECT_EQ(next->spawn<Worker>("worker", "").at(0).call_one<&Worker::add>(1).wait(), 1);
+  EXPECT_EQ(hosts_lost.wait(1).size(), 1U);
 }
 
 TEST_F(HostTest, the_wrong_secret_is_refused) {
@@ -290,6 +318,14 @@ TEST_F(HostTest, a_stopped_process_is_missed_within_three_heartbeats) {
   EXPECT_TRUE(contains(exit.cause, "no sign of life")) << exit.cause;
   ASSERT_FALSE(pending);
   EXPECT_EQ(pending.error().kind, ErrorKind::disconnected);
+}
+
+TEST(HostLink, an_end_that_was_told_of_another_hosts_process_is_not_kept) {
+  detail::Runtime runtime({});
+  const auto link = std::make_shared<detail::HostLink>(runtime, 0, detail::LinkHello{});
+  link->ended({.proc = 7, .code = 1, .last_lines = {"the last words of another"}});
+  EXPECT_EQ(link->kept(), 0U);
+  runtime.node.close();
 }
 
 TEST(ProcTicket, is_read_as_written_and_damage_is_refused) {

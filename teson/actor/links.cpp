@@ -25,7 +25,7 @@ Result<net::Address> Links::listen(const ListenOptions& door, OnHost on_host) {
                 "this System listens already, at " + listener_->address().to_string());
   }
   net::ChannelListenerOptions options;
-  options.channel.handshake = handshake_options(link_job, door.secret, Hello{wire_hash()});
+  options.channel.handshake = handshake_options(link_job, door.secret, hello_);
   options.channel.tls = door.tls;
   TESON_TRY(listener_, net::ChannelListener::listen(loop_, door.address, std::move(options),
                                                     [this, on_host = std::move(on_host)](

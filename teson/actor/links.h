@@ -31,7 +31,7 @@ class Links {
   /// Loop's thread.
   using OnHost = std::function<void(std::unique_ptr<net::Channel>, LinkHello)>;
 
-  explicit Links(net::Loop& loop) : loop_(loop) {}
+  Links(net::Loop& loop, OwnerHello hello) : loop_(loop), hello_(hello) {}
 
   /// Once.
   Result<net::Address> listen(const ListenOptions& options, OnHost on_host);
@@ -51,6 +51,7 @@ class Links {
   std::shared_ptr<RemoteProc> admit(const LinkHello& hello);
 
   net::Loop& loop_;
+  const OwnerHello hello_;
   std::unique_ptr<net::ChannelListener> listener_;
   std::mutex mutex_;
   net::Address advertised_;

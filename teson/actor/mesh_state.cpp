@@ -48,7 +48,9 @@ std::string MeshState::ticket(std::size_t rank) const {
 }
 
 Result<std::shared_ptr<HostLink>> MeshState::host_for(std::size_t rank) const {
-  const auto& hosts = placement_.hosts;
+  std::vector<std::shared_ptr<HostLink>> hosts;
+  for (const auto& host : placement_.hosts)
+    hosts.push_back(runtime_.hosts.latest(host));
   const auto& own = hosts[rank * hosts.size() / shape_.ranks()];
   const auto why = own->gone();
   if (!why) return own;
@@ -102,8 +104,10 @@ Result<std::shared_ptr<RemoteProc>> MeshState::start(std::size_t rank, std::uint
   } else if (placement_.hosts.empty()) {
     TESON_TRY_VOID(proc->start_child(std::move(hooks)));
   } else {
-    TESON_TRY(const auto host, host_for(rank));
-    TESON_TRY_VOID(proc->start_on(host, std::move(hooks)));
+    const auto host = host_for(rank);
+    if (!host)
+      return fail(host.error().in(fmt::format("rank {} of mesh '{}'", rank, options_.name)));
+    TESON_TRY_VOID(proc->start_on(*host, std::move(hooks)));
   }
   return proc;
 }

@@ -26,10 +26,7 @@ Proc::Proc(std::shared_ptr<State> own) : state_(std::move(own)) {
              return true;
            },
        .on_closed = [state](const Error& error) { state->on_closed(error); }});
-  state->loop->run([state] {
-    state->heard = true;
-    state->watch_owner();
-  });
+  state->loop->run([state] { state->watch_owner(); });
 }
 
 Proc::~Proc() {
@@ -37,10 +34,12 @@ Proc::~Proc() {
   // same.
   state_->node.close();
   (void)state_->channel->flush(std::chrono::steady_clock::now() + flush_wait);
-  state_->loop->run([this] { state_->channel.reset(); });
+  state_->loop->run([this] {
+    state_->owner_watch.cancel();
+    state_->channel.reset();
+  });
   if (state_->own_loop) state_->own_loop->stop();
   state_->hard_end.cancel();
-  state_->owner_watch.cancel();
 }
 
 void Proc::start() {

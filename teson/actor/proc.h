@@ -122,9 +122,10 @@ class Proc {
   static std::unique_ptr<Proc> make(const detail::Welcome& welcome, std::unique_ptr<net::Loop> loop,
                                     std::shared_ptr<net::Channel> channel,
                                     const AttachOptions& options);
-  /// A process that serves an owner over a channel of `loop`, and lives on without it.
+  /// A process that serves an owner over a channel of `loop`, and lives on without it. `heartbeat`:
+  /// the owner's, of which it may miss a few.
   static std::unique_ptr<Proc> over(net::Loop& loop, std::unique_ptr<net::Channel> channel,
-                                    std::uint64_t self, AttachOptions options);
+                                    std::uint64_t self, Duration heartbeat, AttachOptions options);
   /// As if the owner had asked.
   void stop();
   detail::Node& node();

@@ -125,7 +125,7 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const AttachOptions& option
   TESON_TRY(std::shared_ptr<net::Channel> channel,
             net::Channel::connect(*loop, address, std::move(channel_options),
                                   std::chrono::steady_clock::now() + options.handshake_deadline));
-  const auto owner = net::decode<detail::Hello>(channel->peer_body());
+  const auto owner = net::decode<detail::OwnerHello>(channel->peer_body());
   if (!owner || owner->wire != detail::wire_hash()) return fail(other_build());
   return make(ticket->welcome, std::move(loop), std::move(channel), options);
 }
@@ -150,11 +150,11 @@ std::unique_ptr<Proc> Proc::make(const detail::Welcome& welcome, std::unique_ptr
 }
 
 std::unique_ptr<Proc> Proc::over(net::Loop& loop, std::unique_ptr<net::Channel> channel,
-                                 std::uint64_t self, AttachOptions options) {
+                                 std::uint64_t self, Duration heartbeat, AttachOptions options) {
   auto state = std::make_shared<State>(self, 0, options);
   state->context.mesh = "hosts";
   state->ends_when_orphaned = false;
-  if (channel->peer().family() == net::Address::Family::tcp) state->heartbeat = default_heartbeat;
+  if (channel->peer().family() == net::Address::Family::tcp) state->heartbeat = heartbeat;
   state->loop = &loop;
   state->channel = std::move(channel);
   return std::unique_ptr<Proc>(new Proc(std::move(state)));

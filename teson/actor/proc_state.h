@@ -40,7 +40,6 @@ struct Proc::State {
               .stop_asked = [this] { stop(StopReason::asked); }}) {}
 
   void on_message(net::Message message) {
-    heard = true;
     if (message.kind == static_cast<std::uint16_t>(detail::Kind::ping)) {
       (void)channel->send(static_cast<std::uint16_t>(detail::Kind::pong), std::string());
       return;
@@ -68,7 +67,8 @@ struct Proc::State {
   /// Where the connection may break without an end: the owner is gone if it is silent.
   void watch_owner() {
     if (heartbeat <= Duration::zero()) return;
-    silent_beats = std::exchange(heard, false) ? 0 : silent_beats + 1;
+    const auto before = std::exchange(received, channel->progress().received);
+    silent_beats = received > before ? 0 : silent_beats + 1;
     if (silent_beats >= silent_beats_max) {
       log_error("actor", "the owner has been silent for {:.1f} s: it counts as gone",
                 silent_beats * to_seconds(heartbeat));
@@ -79,6 +79,8 @@ struct Proc::State {
 
   void on_closed(const Error& error) {
     owner_watch.cancel();
+    if (error.kind == ErrorKind::invalid)
+      log_error("actor", "the connection to the owner has ended: {}", error.message);
     node.pending().fail_proc(parent_proc, error.in("the parent process"));
     // What user threads do may never end: this process does. The I/O thread is not theirs.
     if (ends_when_orphaned) hard_end = loop->after(orphan_grace, [] { ::_exit(orphan_exit_code); });
@@ -107,8 +109,8 @@ struct Proc::State {
   detail::Node node;
   net::Timer hard_end;
   net::Timer owner_watch;
-  int silent_beats = 0;            ///< loop's thread
-  bool heard = false;              ///< loop's thread; a message since the last beat
+  int silent_beats = -1;           ///< loop's thread; at the start it was heard
+  std::uint64_t received = 0;      ///< loop's thread; bytes until the last beat
   bool started = false;            ///< loop's thread
   std::vector<net::Message> held;  ///< loop's thread; what came before start
   std::mutex mutex;

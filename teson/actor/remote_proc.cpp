@@ -34,9 +34,11 @@ std::string ProcExit::describe(const std::string& mesh) const {
     const char* name = ::sigabbrev_np(signal);
     text += fmt::format(" was ended by signal {} (SIG{}){}", signal, name == nullptr ? "?" : name,
                         core_dumped ? ", core dumped" : "");
-  } else if (exit_code < 0) {
+  } else if (exit_code < 0 && cause.empty()) {
     text +=
         " has ended; how is not known (SIGCHLD is ignored, or something else waits for children)";
+  } else if (exit_code < 0) {
+    text += " is lost";
   } else {
     text += fmt::format(" has ended with exit code {}", exit_code);
   }
@@ -216,7 +218,6 @@ void RemoteProc::link(std::shared_ptr<net::Channel> channel) {
   // release() closes the channel, which drops these.
   const auto self = shared_from_this();
   const auto take = [self](net::Message message) {
-    self->heard_.store(true, std::memory_order_relaxed);
     if (is_reply(message)) self->count_reply();
     self->runtime_.node.receive(self->id(), std::move(message));
   };
@@ -247,13 +248,28 @@ void RemoteProc::on_open() {
     std::lock_guard lock(mutex_);
     attached_ = true;
   }
-  heard_ = true;
-  if (options_.heartbeat > Duration::zero()) beat();
+  if (options_.heartbeat > Duration::zero()) {
+    silent_beats_ = -1;  // it was heard
+    beat();
+  }
   if (hooks_.changed) hooks_.changed();
 }
 
+bool RemoteProc::has_given_sign() {
+  std::shared_ptr<net::Channel> channel;
+  {
+    std::lock_guard lock(mutex_);
+    channel = channel_;
+  }
+  if (!channel) return false;
+  const net::ChannelProgress before = std::exchange(progress_, channel->progress());
+  if (progress_.received > before.received) return true;
+  // While what was sent before the last ping is still on its way, the line alone can give one.
+  return progress_.taken < pinged_ && progress_.taken > before.taken;
+}
+
 void RemoteProc::beat() {
-  silent_beats_ = heard_.exchange(false) ? 0 : silent_beats_ + 1;
+  silent_beats_ = has_given_sign() ? 0 : silent_beats_ + 1;
   if (silent_beats_ >= silent_beats_max) {
     return end_because(
         fmt::format("it has given no sign of life for {:.1f} s: it was stopped, its I/O thread is "
@@ -261,6 +277,7 @@ void RemoteProc::beat() {
                     silent_beats_max * to_seconds(options_.heartbeat)));
   }
   (void)send(Kind::ping, {});
+  pinged_ = progress_.sent;
   heartbeat_ = runtime_.loop.after(options_.heartbeat, [this] { beat(); });
 }
 
@@ -278,8 +295,8 @@ void RemoteProc::on_channel_end(const Error& error) {
   const auto self = shared_from_this();
   channel_end_ = error;
   if (status_) return report();
-  if (life_->ends_with_link()) return end_because("its connection has ended: " + error.message);
-  if (error.kind != ErrorKind::disconnected) return end_because(error.message);
+  if (life_->ends_with_link() || error.kind != ErrorKind::disconnected)
+    return end_because("its connection has ended: " + error.message);
   // It may be leaving by itself, which takes its time; but nobody shall wait for its replies
   // meanwhile.
   timer_ = runtime_.loop.after(second_sign_wait, [this] {
@@ -298,8 +315,18 @@ void RemoteProc::on_channel_end(const Error& error) {
 }
 
 void RemoteProc::end_because(const std::string& cause) {
+  if (exit()) return;
   if (cause_.empty() && !status_) cause_ = cause;
   (void)signal(SIGKILL);
+  // An agent that cannot be reached does not hold up the news. The process ends without its owner.
+  if (!host_ || status_) return;
+  kill_timer_ = runtime_.loop.after(second_sign_wait, [this] {
+    if (!status_) lose("");
+  });
+}
+
+void RemoteProc::lose(const std::string& cause) {
+  on_end({.code = -1, .unknown = true}, cause);
 }
 
 void RemoteProc::report() {
@@ -307,8 +334,11 @@ void RemoteProc::report() {
   if (exit()) return;
   timer_.cancel();
   stop_timer_.cancel();
+  kill_timer_.cancel();
   heartbeat_.cancel();
   runtime_.links.forget(id());
+  if (cause_.empty() && networked() && channel_end_ && status_->signal == 0)
+    cause_ = "its connection had ended: " + channel_end_->message;
   ProcExit exit{.rank = place_.rank,
                 .incarnation = place_.incarnation,
                 .pid = pid(),
@@ -435,7 +465,7 @@ void RemoteProc::end_now() {
     std::lock_guard lock(mutex_);
     expected_ = true;
   }
-  (void)signal(SIGKILL);
+  runtime_.loop.post([self = shared_from_this()] { self->end_because(""); });
 }
 
 void RemoteProc::release() {
@@ -452,6 +482,7 @@ void RemoteProc::release() {
     heartbeat_.cancel();
     timer_.cancel();
     stop_timer_.cancel();
+    kill_timer_.cancel();
     hooks_ = {};
   });
 }

@@ -71,6 +71,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   /// Asks it to end, and makes sure that it does: after stop_grace SIGTERM, after term_grace
   /// SIGKILL.
   void stop();
+  /// Loop's thread: nothing more can be learned of it, and it ends itself if it still runs.
+  void lose(const std::string& cause);
   /// Ends it at once, as something that was wanted.
   void end_now();
   /// Lets go of the loop. After the end has been reported, or the start has failed.
@@ -87,6 +89,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   void on_end(const ExitStatus& status, const std::string& cause);
   void on_channel_end(const Error& error);
   void beat();
+  /// Since the last time this was asked.
+  bool has_given_sign();
   /// Loop's thread: something of ours makes it end.
   void end_because(const std::string& cause);
   Result<void> hold_back(Kind kind, net::Payload payload);
@@ -102,16 +106,18 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   const std::shared_ptr<CallCount> unanswered_ = std::make_shared<CallCount>(0);
   std::shared_ptr<HostLink> host_;
   std::shared_ptr<ProcLife> life_;  ///< from the start on
-  std::atomic<bool> heard_{false};  ///< since the last heartbeat
 
   // Loop's thread.
   Hooks hooks_;
   net::Timer heartbeat_;
   int silent_beats_ = 0;
+  net::ChannelProgress progress_;  ///< at the last heartbeat
+  std::uint64_t pinged_ = 0;       ///< bytes sent before the last heartbeat
   /// It has attached before the call that started it has returned.
   std::optional<std::pair<std::unique_ptr<net::Channel>, LinkHello>> early_;
   net::Timer timer_;  ///< for the second sign of a death
   net::Timer stop_timer_;
+  net::Timer kill_timer_;  ///< for the word of its agent
   std::optional<ExitStatus> status_;
   std::optional<Error> channel_end_;
   std::string cause_;

@@ -13,6 +13,11 @@
 
 namespace teson::actor::detail {
 
+/// What this process says to those who connect over the network.
+inline OwnerHello owner_hello(const SystemOptions& options) {
+  return {wire_hash(), static_cast<std::uint64_t>(options.host_heartbeat.count())};
+}
+
 /// The insides of a System. The order of the members is that of their making; they end in the
 /// reverse one.
 struct Runtime {
@@ -29,7 +34,7 @@ struct Runtime {
   SerialThread starter{"teson-spawn"};
   SerialThread supervision{"teson-superv"};
   Node node;
-  Links links{loop};
+  Links links{loop, owner_hello(options)};
   Hosts hosts{*this};
   std::atomic<std::uint64_t> next_proc{1};  ///< 0 is this process
   std::atomic<int> meshes{0};

@@ -35,6 +35,9 @@ struct SystemOptions {
   /// thread with the whole story. Empty: it is written to the log and ends this process with
   /// unhandled_exit_code, and so climbs to its own owner, if it has one.
   std::function<void(const std::string& chain)> on_unhandled;
+  /// How often host agents are asked for a sign of life, as ProcOptions::heartbeat is for processes.
+  /// They are told, and in turn take this owner for gone when it has been silent for five of these.
+  Duration host_heartbeat = default_heartbeat;
   /// A host's agent is gone, and with it the host's processes, whose owners are told too; called
   /// on the supervision thread, once a host. Empty: it is logged.
   std::function<void(const std::string& why)> on_host_lost;

@@ -83,6 +83,11 @@ struct Hello {
   std::uint64_t wire = 0;
 };
 
+/// What an owner says to whoever is connected over the network.
+struct OwnerHello {
+  std::uint64_t wire = 0;
+  std::uint64_t host_heartbeat_ns = 0;  ///< between two pings of a host agent; 0: none
+};
 /// Who connects over the network.
 enum class LinkRole : std::uint8_t {
   proc,  ///< a process that has a ticket
@@ -102,7 +107,7 @@ inline constexpr const char* link_purpose = "actor";
 
 constexpr std::uint64_t wire_hash() {
   return net::schema_hash<std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed,
-                                     Undelivered, Welcome, Hello, LinkHello>>();
+                                     Undelivered, Welcome, Hello, OwnerHello, LinkHello>>();
 }
 
 /// "expected interface Worker 00ab…, found …"

@@ -76,6 +76,9 @@ void ChannelReader::read_until(Instant deadline, const std::function<bool()>& do
                                int wake_fd) const {
   state_->read_until(deadline, done, wake_fd);
 }
+ChannelProgress Channel::progress() const {
+  return state_->progress();
+}
 std::size_t Channel::outgoing_bytes() const {
   return state_->outgoing_bytes();
 }

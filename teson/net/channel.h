@@ -48,6 +48,13 @@ struct ChannelOptions {
   std::shared_ptr<Tls> tls;
 };
 
+/// Bytes of a channel since it was opened.
+struct ChannelProgress {
+  std::uint64_t received = 0;
+  std::uint64_t sent = 0;   ///< given to send
+  std::uint64_t taken = 0;  ///< of those: what has come to the peer's machine; 0 once closed
+};
+
 /// What a channel calls, always on the loop's thread, never two at once. Any may be empty.
 struct ChannelCallbacks {
   /// The handshake has succeeded. Called first, once.
@@ -123,6 +130,8 @@ class Channel {
   const Address& peer() const;
   /// Bytes that wait to be sent. Threads: any.
   std::size_t outgoing_bytes() const;
+  /// Tells that a line moves while a message is on it that takes long. Threads: any.
+  ChannelProgress progress() const;
   ChannelReader reader() const { return ChannelReader(state_); }
 
  private:

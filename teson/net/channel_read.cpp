@@ -112,6 +112,7 @@ Result<std::size_t> ChannelState::receive() {
                             options_.lent_messages_max, descriptors_.size()));
   }
   end += received;
+  received_bytes_.fetch_add(received, std::memory_order_relaxed);
   drained_socket_ = received < room.size();
   return received;
 }

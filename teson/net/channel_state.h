@@ -2,6 +2,7 @@
 
 // The insides of a Channel; not for use outside net/.
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -51,6 +52,7 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   const std::vector<std::byte>& peer_body() const { return peer_body_; }
   const Address& peer() const { return socket_.peer(); }
   std::size_t outgoing_bytes() const;
+  ChannelProgress progress() const;
   /// As of ChannelReader.
   void read_until(Instant deadline, const std::function<bool()>& done, int wake_fd);
 
@@ -136,6 +138,7 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   std::size_t filled_ = 0;
   std::uint64_t received_sequence_ = 0;
   std::deque<Fd> descriptors_;  ///< received, of frames that are not yet understood
+  std::atomic<std::uint64_t> received_bytes_{0};
 
   mutable std::mutex reader_mutex_;
   std::condition_variable reader_gone_;
@@ -154,6 +157,7 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   std::uint64_t sent_sequence_ = 0;
   std::unordered_map<std::uint64_t, Payload> lent_;  ///< by sequence, until the peer gives it back
   std::size_t lent_bytes_ = 0;
+  std::uint64_t sent_bytes_ = 0;
   bool may_write_ = false;    ///< open
   bool write_armed_ = false;  ///< the loop goes on with the queue
   std::optional<Error> closed_;

@@ -195,6 +195,34 @@ TEST(Channel, bounds_what_waits_to_be_sent) {
   EXPECT_EQ(pair.left->flush(in(10ms)).error().kind, ErrorKind::timed_out);
 }
 
+TEST(Channel, tells_how_far_a_message_has_come_that_is_still_on_its_way) {
+  Loop loop;
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  auto channel = Channel::adopt(loop, Fd(fds[0]), HandshakeRole::acceptor, options());
+  Heard heard;
+  channel->start(heard.callbacks());
+  Socket raw{Fd(fds[1]), Address()};
+  ASSERT_TRUE(run_handshake(raw, options().handshake, in(5s)));
+  ASSERT_TRUE(channel->send(1, std::string(4 << 20, 'x')));
+  const auto full = channel->progress();
+  EXPECT_EQ(full.sent, (4U << 20) + frame_header_bytes);
+  EXPECT_LT(full.taken, full.sent);
+  EXPECT_EQ(full.received, 0U);
+  std::vector<std::byte> some(3 << 20);
+  ASSERT_TRUE(raw.receive_all(some, in(5s)));
+  EXPECT_GT(channel->progress().taken, full.taken);
+  some.resize((1 << 20) + frame_header_bytes);
+  ASSERT_TRUE(raw.receive_all(some, in(5s)));
+  EXPECT_EQ(channel->progress().taken, full.sent);
+  // A part of a header: of no message yet.
+  ASSERT_TRUE(raw.send_all(std::span(some).first(10), in(5s)));
+  for (int i = 0; i < 1000 && channel->progress().received == 0; ++i)
+    std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(channel->progress().received, 10U);
+  EXPECT_TRUE(heard.messages_.empty());
+}
+
 TEST(Channel, refuses_a_peer_with_another_secret_and_a_silent_one) {
   Loop loop;
   Pair pair(loop, options("one"), options("two"));

@@ -8,6 +8,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -85,6 +87,7 @@ void ChannelState::queue_locked(FrameHeader header, Payload payload, Payload len
   header.sequence = ++sent_sequence_;
   header.payload_bytes = payload.size();
   queued_bytes_ += frame_header_bytes + payload.size();
+  sent_bytes_ += frame_header_bytes + payload.size();
   queue_.push_back({encode_frame_header(header), std::move(payload), std::move(lent)});
   if (!may_write_ || write_armed_) return;
   // An error here is not the channel's end yet: the peer's last words may still lie in the socket. The loop reads them.
@@ -202,6 +205,18 @@ void ChannelState::close() {
   }
   drained_.notify_all();
   loop_.post([self = shared_from_this(), error] { self->finish(error); });
+}
+
+ChannelProgress ChannelState::progress() const {
+  std::lock_guard lock(mutex_);
+  ChannelProgress progress{.received = received_bytes_.load(std::memory_order_relaxed),
+                           .sent = sent_bytes_};
+  if (closed_) return progress;
+  int on_its_way = 0;
+  ::ioctl(socket_.fd(), SIOCOUTQ, &on_its_way);
+  const auto waiting = queued_bytes_ - front_sent_ + static_cast<std::size_t>(on_its_way);
+  progress.taken = sent_bytes_ - std::min<std::uint64_t>(sent_bytes_, waiting);
+  return progress;
 }
 
 std::size_t ChannelState::outgoing_bytes() const {

@@ -47,6 +47,7 @@ Result<void> connect_unix(int fd, const Endpoint& endpoint, const Address& addre
 
 Result<void> connect_tcp(int fd, const Endpoint& endpoint, const Address& address, Instant deadline,
                          int cancel_fd) {
+  set_tcp_options(fd);
   if (::connect(fd, endpoint.address(), endpoint.bytes) == 0) return {};
   if (errno != EINPROGRESS && errno != EINTR) return connect_failure(address, errno);
   if (auto ready = wait_for(fd, POLLOUT, deadline, cancel_fd); !ready)

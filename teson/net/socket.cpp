@@ -18,6 +18,10 @@ namespace {
 constexpr std::int64_t poll_ms_max = 3'600'000;
 /// How many descriptors one receive can take.
 constexpr std::size_t descriptors_per_call = 16;
+/// TCP_RTO_MAX_MS of newer headers: how long the kernel waits at most before it sends again what was
+/// not acknowledged. A line that was dead for a while and is whole again is in use again after it.
+constexpr int tcp_rto_max_ms = 44;
+constexpr int repeat_ms_max = 1000;
 
 /// Rounded up, so that a wait does not end before its deadline.
 int poll_ms_until(Instant deadline) {
@@ -48,10 +52,14 @@ Socket::Socket(Fd fd, Address peer) : fd_(std::move(fd)), peer_(std::move(peer))
   if (!fd_) return;
   ::fcntl(fd_.get(), F_SETFL, ::fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
   ::fcntl(fd_.get(), F_SETFD, FD_CLOEXEC);
-  if (peer_.family() == Address::Family::tcp) {
-    const int on = 1;
-    ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  }
+  if (peer_.family() == Address::Family::tcp) set_tcp_options(fd_.get());
+}
+
+void set_tcp_options(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  // Refused by kernels before 6.15, where a line is tried again after ever longer times.
+  ::setsockopt(fd, IPPROTO_TCP, tcp_rto_max_ms, &repeat_ms_max, sizeof(repeat_ms_max));
 }
 
 Result<std::size_t> Socket::send_some(std::span<const std::byte> data) {

@@ -107,6 +107,10 @@ class Listener {
 /// Looking up a name may itself block; numbers and `localhost` do not.
 Result<Socket> connect(const Address& address, Instant deadline, int cancel_fd = -1);
 
+/// What every TCP connection of ours wants of the kernel: small messages go at once, and what a dead
+/// line has swallowed is sent again within a second of its return, where the kernel can be told so.
+void set_tcp_options(int fd);
+
 /// Blocks until `fd` has one of `events` (POLLIN, POLLOUT), the deadline passes (`timed_out`), or
 /// cancel_fd is readable (`aborted`).
 Result<void> wait_for(int fd, short events, Instant deadline, int cancel_fd = -1);

@@ -48,6 +48,8 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   void ended(const HostProcEnd& end);
   void forget(std::uint64_t proc);
   void release();
+  /// The agent's process. Nothing before it is attached.
+  std::shared_ptr<RemoteProc> proc() const;
 
  private:
   void lose(const std::string& why);
@@ -80,11 +82,13 @@ class Hosts {
   /// Loop's thread.
   void ended(const HostProcEnd& end);
   void close();
+  /// In the order of their joining, those that are gone too.
+  std::vector<std::shared_ptr<HostLink>> all() const;
   ActorRef<HostObserver> observer();
 
  private:
   Runtime& runtime_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<HostLink>> links_;  ///< in the order of their joining
   ActorRef<HostObserver> observer_;

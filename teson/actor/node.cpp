@@ -32,8 +32,9 @@ Error interface_mismatch(const std::string& class_name, std::uint64_t expected,
 
 std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint,
                          std::string_view slice) {
-  std::string payload = net::encode(CallHeader{actor, call, endpoint.interface, endpoint.index,
-                                               static_cast<std::uint32_t>(slice.size())});
+  std::string payload =
+      net::encode(CallHeader{actor, call, endpoint.interface, endpoint.index,
+                             static_cast<std::uint32_t>(slice.size()), next_message()});
   payload += slice;
   return payload;
 }
@@ -147,6 +148,8 @@ void Node::take(std::uint64_t from, net::Message message) {
       return receive_actor_failed(from, message.payload);
     case Kind::undelivered:
       return receive_undelivered(from, message.payload);
+    case Kind::inspect:
+      return receive_inspect(from, message.payload);
     case Kind::stop:
       if (hooks_.stop_asked) hooks_.stop_asked();
       return;
@@ -193,6 +196,8 @@ Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Bu
   }
   return actor->push({.from = from,
                       .call = header.call,
+                      .actor = header.actor,
+                      .trace = header.trace,
                       .endpoint = {header.interface, header.endpoint},
                       .buffer = std::move(buffer),
                       .slice_from = call_header_bytes,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "teson/actor/endpoints.h"
+#include "teson/actor/inspect.h"
 #include "teson/actor/local_actor.h"
 #include "teson/actor/pending.h"
 #include "teson/actor/reply_path.h"
@@ -99,6 +100,9 @@ class Node {
   };
   void serve(std::uint64_t class_hash, Served served);
 
+  /// Its actors, by number. Waits for no handler.
+  std::vector<ActorSnapshot> inspect() const;
+
   /// Ends the actors (waiting for running handlers) and fails what waits. Idempotent. Not from an
   /// actor's or the loop's thread.
   void close();
@@ -118,6 +122,7 @@ class Node {
   Result<Served> served(const SpawnRequest& request) const;
   void receive_actor_failed(std::uint64_t from, const net::Buffer& payload);
   void receive_undelivered(std::uint64_t from, const net::Buffer& payload);
+  void receive_inspect(std::uint64_t from, const net::Buffer& payload);
   void refuse(std::uint64_t from, const CallHeader& header, const Error& error);
   void tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error);
   void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,

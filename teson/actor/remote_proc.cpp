@@ -343,6 +343,10 @@ pid_t RemoteProc::pid() const {
   return life_ ? static_cast<pid_t>(life_->pid()) : 0;
 }
 
+std::string RemoteProc::host() const {
+  return life_ ? life_->host() : runtime_.host_name;
+}
+
 void RemoteProc::set_networked() {
   std::lock_guard lock(mutex_);
   networked_ = true;

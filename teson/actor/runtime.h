@@ -6,6 +6,7 @@
 
 #include "teson/actor/host_link.h"
 #include "teson/actor/links.h"
+#include "teson/actor/mesh_list.h"
 #include "teson/actor/node.h"
 #include "teson/actor/serial_thread.h"
 #include "teson/actor/system.h"
@@ -33,6 +34,7 @@ struct Runtime {
   Hosts hosts{*this};
   std::atomic<std::uint64_t> next_proc{1};  ///< 0 is this process
   std::atomic<int> meshes{0};
+  MeshList mesh_list;
 };
 
 }  // namespace teson::actor::detail

@@ -8,6 +8,7 @@
 
 #include "teson/actor/actor.h"
 #include "teson/actor/actor_ref.h"
+#include "teson/actor/inspect.h"
 #include "teson/actor/proc_mesh.h"
 #include "teson/actor/proc_options.h"
 #include "teson/actor/region.h"
@@ -89,6 +90,13 @@ class System {
   /// of its rank (ProcMesh::ticket) as the environment variable TESON_PROC, and attaches as a child
   /// would. `invalid` before listen.
   Result<ProcMesh> expect_procs(const Shape& shape, ProcOptions options);
+
+  /// What can be seen of this process, the hosts that have joined and all processes that are owned:
+  /// told by their I/O threads, so that a handler that is stuck is seen as busy. Blocks until every
+  /// process has answered, at most `deadline`: one that does not, because it is stopped or cannot be
+  /// reached, is shown without its actors, and why. Not on the I/O thread, nor in a handler that
+  /// runs in place.
+  SystemSnapshot inspect(Duration deadline = inspect_deadline);
 
   /// Makes `actor` an actor of this process, with a thread of its own; others reach it through the
   /// reference, also from child processes that got it as an argument. It lives as long as the

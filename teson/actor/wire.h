@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "teson/actor/inspect.h"
 #include "teson/actor/region.h"
 #include "teson/actor/shape.h"
+#include "teson/actor/trace_id.h"
 #include "teson/base/error.h"
 #include "teson/net/channel.h"
 #include "teson/net/codec.h"
@@ -27,6 +29,7 @@ enum class Kind : std::uint16_t {
   undelivered = 6,   ///< Undelivered: a cast that the receiver could not take
   ping = 7,          ///< empty: the owner asks for a sign of life, and gives one
   pong = 8,          ///< empty: the answer
+  inspect = 9,       ///< InspectRequest: the owner asks what can be seen; answered by a reply
 };
 
 inline bool is_reply(const net::Message& message) {
@@ -40,6 +43,7 @@ struct CallHeader {
   std::uint32_t endpoint = 0;
   /// Of the RegionLayout it was sent to, which follows; 0: all that was spawned.
   std::uint32_t slice_bytes = 0;
+  MessageTrace trace;
 };
 struct ReplyHeader {
   std::uint64_t call = 0;
@@ -65,6 +69,13 @@ struct ActorFailed {
 struct Undelivered {
   std::uint64_t actor = 0;
   Error error;
+};
+struct InspectRequest {
+  enum class What : std::uint8_t {
+    actors,  ///< the reply: a vector of ActorSnapshot
+  };
+  std::uint64_t call = 0;
+  What what = What::actors;
 };
 
 /// The parent's part of the handshake.
@@ -101,8 +112,9 @@ inline constexpr const char* link_job = "teson";
 inline constexpr const char* link_purpose = "actor";
 
 constexpr std::uint64_t wire_hash() {
-  return net::schema_hash<std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed,
-                                     Undelivered, Welcome, Hello, LinkHello>>();
+  return net::schema_hash<
+      std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, InspectRequest,
+                 std::vector<ActorSnapshot>, Welcome, Hello, LinkHello>>();
 }
 
 /// "expected interface Worker 00ab…, found …"

@@ -30,20 +30,33 @@ const char* to_text(ProcState state) {
 
 namespace detail {
 
-std::vector<ActorSnapshot> Node::inspect() const {
-  std::vector<std::pair<std::uint64_t, std::shared_ptr<LocalActor>>> actors;
+std::vector<std::pair<std::uint64_t, std::shared_ptr<LocalActor>>> Node::actors() const {
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<LocalActor>>> list;
   {
     std::lock_guard lock(mutex_);
-    actors.assign(actors_.begin(), actors_.end());
+    list.assign(actors_.begin(), actors_.end());
   }
-  std::sort(actors.begin(), actors.end());
+  std::sort(list.begin(), list.end());
+  return list;
+}
+
+std::vector<ActorSnapshot> Node::inspect() const {
   std::vector<ActorSnapshot> snapshots;
-  snapshots.reserve(actors.size());
-  for (const auto& [id, actor] : actors) {
+  for (const auto& [id, actor] : actors()) {
     snapshots.push_back(actor->snapshot());
     snapshots.back().actor = id;
   }
   return snapshots;
+}
+
+TraceReport Node::end_trace() {
+  TraceReport report = trace_ring_.end();
+  for (const auto& [id, actor] : actors()) {
+    if (const auto running = actor->running()) report.events.push_back(*running);
+    report.actors.push_back(actor->traced());
+    report.actors.back().actor = id;
+  }
+  return report;
 }
 
 void Node::receive_inspect(std::uint64_t from, const net::Buffer& payload) {
@@ -54,7 +67,18 @@ void Node::receive_inspect(std::uint64_t from, const net::Buffer& payload) {
     return;
   }
   std::string text = ReplyPath::begin_reply();
-  net::encode_to(text, Result<std::vector<ActorSnapshot>>(inspect()));
+  switch (request->what) {
+    case InspectRequest::What::actors:
+      net::encode_to(text, Result<std::vector<ActorSnapshot>>(inspect()));
+      break;
+    case InspectRequest::What::begin_trace:
+      trace_ring_.begin(static_cast<std::size_t>(request->events));
+      net::encode_to(text, Result<void>());
+      break;
+    case InspectRequest::What::end_trace:
+      net::encode_to(text, Result<TraceReport>(end_trace()));
+      break;
+  }
   reply(from, request->call, std::move(text));
 }
 

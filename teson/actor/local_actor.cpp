@@ -145,6 +145,23 @@ ActorSnapshot LocalActor::snapshot() const {
   return snapshot;
 }
 
+std::optional<TraceEvent> LocalActor::running() const {
+  std::lock_guard lock(mutex_);
+  if (handled_now_ == nullptr) return std::nullopt;
+  TraceEvent event = handler_event(*handled_now_, turn_since_);
+  event.running = true;
+  return event;
+}
+
+TracedActor LocalActor::traced() const {
+  std::lock_guard lock(mutex_);
+  TracedActor traced{.name = name_};
+  if (!names_) return traced;
+  traced.class_name = names_->class_name;
+  traced.endpoints.assign(names_->endpoints.begin(), names_->endpoints.end());
+  return traced;
+}
+
 void LocalActor::construct(const Make& make) {
   auto made = guarded(make);
   if (made) {
@@ -162,9 +179,12 @@ bool LocalActor::handle(const Envelope& envelope) {
     return false;
   }
   const bool in_place = options_.handlers == Handlers::in_place;
+  const bool traced = hooks_.trace != nullptr && hooks_.trace->on();
+  const Instant begun = traced ? std::chrono::steady_clock::now() : Instant();
   nesting += in_place ? 1 : 0;
   const bool handled = dispatch(envelope);
   nesting -= in_place ? 1 : 0;
+  if (traced && handled) hooks_.trace->handled(envelope, begun);
   // A dead actor's state goes at once, its address stays to say why.
   if (dead_) drop_state(ended());
   return handled;

@@ -16,6 +16,7 @@
 #include "teson/actor/endpoints.h"
 #include "teson/actor/handler_frame.h"
 #include "teson/actor/inspect.h"
+#include "teson/actor/trace_ring.h"
 #include "teson/base/clock.h"
 #include "teson/base/error.h"
 #include "teson/net/channel.h"
@@ -38,6 +39,8 @@ class LocalActor {
     std::function<void(const Error&)> failed;
     /// For replies that come later.
     std::shared_ptr<ReplyOutlet> outlet;
+    /// What its handlers do; outlives it. None: nobody wants to know.
+    TraceRing* trace = nullptr;
   };
   using Make = std::function<Result<std::unique_ptr<Behaviour>>()>;
 
@@ -55,6 +58,9 @@ class LocalActor {
   const std::string& name() const { return name_; }
   /// All but its number. Threads: any; waits for no handler.
   ActorSnapshot snapshot() const;
+  /// Its handler that runs now.
+  std::optional<TraceEvent> running() const;
+  TracedActor traced() const;
 
  private:
   void run(const Make& make);

@@ -39,6 +39,12 @@ std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId end
   return payload;
 }
 
+CallHeader header_of(std::string_view payload) {
+  const auto header = net::decode<CallHeader>(payload.substr(0, call_header_bytes));
+  TESON_CHECK(header.has_value());
+  return *header;
+}
+
 void log_undelivered(const UndeliveredCast& lost) {
   log_warning("actor", "{} could not take a message for actor {}: {}", lost.where, lost.actor,
               lost.error.describe());
@@ -106,12 +112,14 @@ Result<void> Node::send(std::uint64_t proc, std::shared_ptr<const std::string> p
   if (proc != self_) {
     const auto way = route(proc);
     if (!way) return fail(gone(proc));
+    if (trace_ring_.on()) trace_ring_.sent(proc, header_of(*payload));
     auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::call), std::move(payload));
     if (sent && awaited && way->unanswered) ++*way->unanswered;
     return sent;
   }
   TESON_TRY(const auto header,
             net::decode<CallHeader>(std::string_view(*payload).substr(0, call_header_bytes)));
+  if (trace_ring_.on()) trace_ring_.sent(self_, header);
   net::Buffer buffer(payload->size());
   std::memcpy(buffer.bytes().data(), payload->data(), payload->size());
   return deliver(self_, header, std::move(buffer), true);
@@ -313,7 +321,8 @@ Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t
       .undelivered = [this, id](std::uint64_t proc,
                                 const Error& error) { tell_undelivered(proc, id, error); },
       .failed = [this, owner, id, name](const Error& error) { tell_owner(owner, id, name, error); },
-      .outlet = outlet_};
+      .outlet = outlet_,
+      .trace = &trace_ring_};
   actors_.emplace(id, std::make_shared<LocalActor>(name, std::move(place), limits_, options,
                                                    std::move(make), std::move(hooks)));
   return {};

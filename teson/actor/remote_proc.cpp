@@ -379,6 +379,8 @@ std::optional<Error> RemoteProc::gone() const {
 }
 
 Result<void> RemoteProc::send(Kind kind, std::shared_ptr<const std::string> payload) {
+  if (kind == Kind::call && runtime_.node.trace_ring().on())
+    runtime_.node.trace_ring().sent(id(), header_of(*payload));
   std::shared_ptr<net::Channel> channel;
   {
     std::lock_guard lock(mutex_);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "teson/actor/host_link.h"
@@ -35,6 +36,7 @@ struct Runtime {
   std::atomic<std::uint64_t> next_proc{1};  ///< 0 is this process
   std::atomic<int> meshes{0};
   MeshList mesh_list;
+  std::mutex trace_mutex;  ///< one trace at a time
 };
 
 }  // namespace teson::actor::detail

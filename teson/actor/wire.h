@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "teson/actor/inspect.h"
 #include "teson/actor/region.h"
 #include "teson/actor/shape.h"
 #include "teson/actor/trace_id.h"
+#include "teson/actor/trace_ring.h"
 #include "teson/base/error.h"
 #include "teson/net/channel.h"
 #include "teson/net/codec.h"
@@ -72,10 +74,13 @@ struct Undelivered {
 };
 struct InspectRequest {
   enum class What : std::uint8_t {
-    actors,  ///< the reply: a vector of ActorSnapshot
+    actors,       ///< the reply: a vector of ActorSnapshot
+    begin_trace,  ///< the reply: nothing
+    end_trace,    ///< the reply: TraceReport
   };
   std::uint64_t call = 0;
   What what = What::actors;
+  std::uint64_t events = 0;  ///< to remember
 };
 
 /// The parent's part of the handshake.
@@ -114,8 +119,11 @@ inline constexpr const char* link_purpose = "actor";
 constexpr std::uint64_t wire_hash() {
   return net::schema_hash<
       std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, InspectRequest,
-                 std::vector<ActorSnapshot>, Welcome, Hello, LinkHello>>();
+                 std::vector<ActorSnapshot>, TraceReport, Welcome, Hello, LinkHello>>();
 }
+
+/// Of a call or cast that call_payload has begun.
+CallHeader header_of(std::string_view payload);
 
 /// "expected interface Worker 00ab…, found …"
 Error interface_mismatch(const std::string& class_name, std::uint64_t expected,

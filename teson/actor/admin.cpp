@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -97,13 +98,19 @@ void AdminServer::take(net::Socket socket) {
     return;
   }
   Connection& connection = connections_.emplace_back();
-  connection.thread = std::jthread([this, &connection, moved = std::move(socket)]() mutable {
-    net::Socket own = std::move(moved);
-    pthread_setname_np(pthread_self(), "teson-admin");
-    serve(own);
-    own.close();
-    connection.done = true;
-  });
+  connection.socket = std::move(socket);
+  try {
+    connection.thread = std::jthread([this, &connection] {
+      pthread_setname_np(pthread_self(), "teson-admin");
+      serve(connection.socket);
+      connection.socket.close();
+      connection.done = true;
+    });
+  } catch (const std::system_error& error) {
+    // Whoever looks must not end what is looked at.
+    log_warning("admin", "no thread for a connection: {}", error.what());
+    connections_.pop_back();
+  }
 }
 
 void AdminServer::serve(net::Socket& socket) const {

@@ -43,6 +43,7 @@ class AdminServer {
 
  private:
   struct Connection {
+    net::Socket socket;  ///< its thread's
     std::atomic<bool> done{false};
     std::jthread thread;
   };

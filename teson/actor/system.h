@@ -101,7 +101,8 @@ class System {
   /// Messages and handlers of this process and of those it owns, from now on for `length`, as JSON
   /// that Chrome and Perfetto show: a process each, a thread an actor, a slice a handler, an arrow a
   /// message; `trace` of each is its trace_id(). A process keeps its last 65,536 events at most.
-  /// Processes that start meanwhile are left out; the clocks of several hosts are not aligned.
+  /// Processes that attach meanwhile are there from then on; of one that ends meanwhile nothing is
+  /// left. The clocks of several hosts are not aligned.
   /// Blocks, as inspect does. `overloaded` while another trace is being taken.
   Result<std::string> trace(Duration length);
   /// Lets other processes of the same user look, through a Unix socket that only they can reach:

@@ -22,31 +22,69 @@ namespace {
 constexpr std::size_t events_of_all_max = std::size_t{1} << 18;
 constexpr std::size_t events_of_one_min = 1024;
 constexpr Duration answer_deadline = std::chrono::seconds(3);
+/// How often it is looked for processes that have attached meanwhile.
+constexpr Duration look_interval = std::chrono::milliseconds(50);
 
-/// What is traced: the owner first.
-struct Traced {
-  std::vector<ProcTrace> procs;
-  std::vector<std::shared_ptr<RemoteProc>> others;  ///< all but the first
-};
+/// One trace that is being taken.
+class Tracing {
+ public:
+  explicit Tracing(Runtime& runtime) : runtime_(runtime) {
+    procs_.push_back({.pid = ::getpid(), .host = runtime.host_name, .name = "owner"});
+  }
 
-Traced all_procs(Runtime& runtime) {
-  Traced traced;
-  traced.procs.push_back({.pid = ::getpid(), .host = runtime.host_name, .name = "owner"});
-  for (const auto& mesh : runtime.mesh_list.all()) {
-    const auto members = mesh->members();
-    if (!members) continue;
-    for (const auto& proc : members->procs) {
+  /// Has those remember that do not yet.
+  void begin() {
+    const bool first = events_ == 0;
+    const std::size_t known = others_.size();
+    for (const auto& mesh : runtime_.mesh_list.all()) {
+      if (const auto members = mesh->members()) add_new(*members);
+    }
+    if (first) {
+      events_ = std::max(events_of_one_min, events_of_all_max / procs_.size());
+      runtime_.node.trace_ring().begin(events_);
+    }
+    if (others_.size() == known) return;
+    const std::vector fresh(others_.begin() + static_cast<std::ptrdiff_t>(known), others_.end());
+    // Nobody waits for what they say to this.
+    (void)begin_inspect(runtime_, {.what = InspectRequest::What::begin_trace, .events = events_},
+                        fresh, std::chrono::steady_clock::now());
+  }
+
+  std::vector<ProcTrace> end() {
+    const auto pending = begin_inspect(runtime_, {.what = InspectRequest::What::end_trace}, others_,
+                                       std::chrono::steady_clock::now() + answer_deadline);
+    pending->wait();
+    procs_[0].report = runtime_.node.end_trace();
+    for (std::size_t i = 0; i < others_.size(); ++i) {
+      auto report = decode_reply<TraceReport>(*pending->take(i));
+      ProcTrace& proc = procs_[i + 1];
+      if (report) {
+        proc.report = std::move(*report);
+      } else {
+        proc.no_answer = report.error().message;
+      }
+    }
+    return std::move(procs_);
+  }
+
+ private:
+  void add_new(const MeshState::Members& members) {
+    for (const auto& proc : members.procs) {
       if (!proc->alive() || !proc->attached()) continue;
-      traced.others.push_back(proc);
-      traced.procs.push_back(
-          {.proc = proc->id(),
-           .pid = proc->pid(),
-           .host = proc->host(),
-           .name = fmt::format("{} rank {}", members->name, proc->place().rank)});
+      if (std::find(others_.begin(), others_.end(), proc) != others_.end()) continue;
+      others_.push_back(proc);
+      procs_.push_back({.proc = proc->id(),
+                        .pid = proc->pid(),
+                        .host = proc->host(),
+                        .name = fmt::format("{} rank {}", members.name, proc->place().rank)});
     }
   }
-  return traced;
-}
+
+  Runtime& runtime_;
+  std::vector<ProcTrace> procs_;                     ///< the owner first
+  std::vector<std::shared_ptr<RemoteProc>> others_;  ///< all but the first
+  std::size_t events_ = 0;                           ///< of a process
+};
 
 }  // namespace
 
@@ -56,32 +94,17 @@ Result<std::vector<ProcTrace>> take_trace(Runtime& runtime, Duration length, int
     return fail(ErrorKind::overloaded,
                 "a trace is being taken already: try again when it has ended");
   }
-  Traced traced = all_procs(runtime);
-  const std::size_t events = std::max(events_of_one_min, events_of_all_max / traced.procs.size());
-  const auto ask = [&](InspectRequest request) {
-    const auto pending = begin_inspect(runtime, request, traced.others,
-                                       std::chrono::steady_clock::now() + answer_deadline);
-    pending->wait();
-    return pending;
-  };
-  runtime.node.trace_ring().begin(events);
-  (void)ask({.what = InspectRequest::What::begin_trace, .events = events});
-  const auto waited =
-      net::wait_for(-1, POLLIN, std::chrono::steady_clock::now() + length, cancel_fd);
-  const auto reports = ask({.what = InspectRequest::What::end_trace});
-  traced.procs[0].report = runtime.node.end_trace();
-  if (!waited && waited.error().kind == ErrorKind::aborted)
-    return fail(ErrorKind::aborted, "the process is ending");
-  for (std::size_t i = 0; i < traced.others.size(); ++i) {
-    auto report = decode_reply<TraceReport>(*reports->take(i));
-    ProcTrace& proc = traced.procs[i + 1];
-    if (report) {
-      proc.report = std::move(*report);
-    } else {
-      proc.no_answer = report.error().message;
-    }
-  }
-  return std::move(traced.procs);
+  const Instant until = std::chrono::steady_clock::now() + length;
+  Tracing tracing(runtime);
+  Result<void> waited;
+  do {
+    tracing.begin();
+    waited = net::wait_for(
+        -1, POLLIN, std::min(until, std::chrono::steady_clock::now() + look_interval), cancel_fd);
+  } while (std::chrono::steady_clock::now() < until && waited.error().kind == ErrorKind::timed_out);
+  auto procs = tracing.end();
+  if (waited.error().kind != ErrorKind::timed_out) return Failure(waited.error());
+  return procs;
 }
 
 }  // namespace teson::actor::detail

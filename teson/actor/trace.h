@@ -24,8 +24,8 @@ struct ProcTrace {
   TraceReport report;
 };
 
-/// Has this process and those of its meshes that run remember their messages for so long, and
-/// gathers what they have. Processes that start meanwhile are left out. Blocks; `aborted` once
+/// Has this process and those of its meshes remember their messages for so long, those that attach
+/// meanwhile from then on, and gathers what they have. Blocks; `aborted` once
 /// `cancel_fd` is readable, `overloaded` while another trace of the System is being taken.
 Result<std::vector<ProcTrace>> take_trace(Runtime& runtime, Duration length, int cancel_fd);
 

@@ -1,6 +1,8 @@
 // Traces: what a process remembers, and the picture that is made of it.
 #include "teson/actor/trace.h"
 
+#include <algorithm>
+#include <csignal>
 #include <map>
 #include <set>
 #include <thread>
@@ -137,6 +139,30 @@ TEST_F(TraceTest, shows_handlers_and_the_messages_between_them) {
   EXPECT_TRUE(names.contains("worker"));
   EXPECT_TRUE(names.contains("listener"));
   EXPECT_TRUE(names.contains("workers rank 0"));
+}
+
+TEST_F(TraceTest, a_replaced_process_is_in_it_and_a_dead_one_is_named) {
+  auto mesh = start({{"rank", 1}});
+  mesh.on_failure([&mesh](const ProcExit&) { EXPECT_TRUE(mesh.replace(0)); });
+  const auto worker = mesh.spawn<Worker>("worker", "");
+  (void)worker.call<&Worker::add>(0).wait();
+  std::thread meanwhile([&] {
+    std::this_thread::sleep_for(100ms);
+    EXPECT_TRUE(mesh.kill(0, SIGKILL));
+    for (int i = 0; i < 200; ++i) {
+      (void)worker.call<&Worker::add>(1).wait();
+      std::this_thread::sleep_for(5ms);
+    }
+  });
+  const auto text = system.trace(1500ms);
+  meanwhile.join();
+  ASSERT_TRUE(text) << text.error().describe();
+  const Json trace = Json::parse(*text);
+  ASSERT_EQ(trace["otherData"]["no_answer"].size(), 1U);
+  EXPECT_TRUE(contains(trace["otherData"]["no_answer"][0].get<std::string>(), "SIGKILL"));
+  EXPECT_TRUE(std::ranges::any_of(events_of(trace, "X"), [&](const Json& slice) {
+    return slice["name"] == "Worker::add" && slice["pid"] == mesh.pid(0);
+  }));
 }
 
 TEST_F(TraceTest, one_trace_at_a_time_and_nothing_is_kept_after_it) {

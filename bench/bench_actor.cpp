@@ -84,7 +84,8 @@ class Target {
   virtual void nothing() = 0;
   virtual void take(std::span<const std::byte> bytes) = 0;
   virtual std::uint64_t taken() = 0;
-  using endpoints = Endpoints<&Target::nothing, &Target::take, &Target::taken>;
+  virtual std::uint64_t sum(std::span<const std::byte> words) = 0;
+  using endpoints = Endpoints<&Target::nothing, &Target::take, &Target::taken, &Target::sum>;
 };
 
 /// One that may take its time.
@@ -99,6 +100,15 @@ class TargetActor final : public Target {
   void nothing() override {}
   void take(std::span<const std::byte>) override { ++taken_; }
   std::uint64_t taken() override { return taken_; }
+  std::uint64_t sum(std::span<const std::byte> words) override {
+    std::uint64_t sum = 0;
+    for (std::size_t at = 0; at + sizeof(sum) <= words.size(); at += sizeof(sum)) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, words.data() + at, sizeof(word));
+      sum += word;
+    }
+    return sum;
+  }
 
  private:
   std::uint64_t taken_ = 0;
@@ -266,7 +276,13 @@ void bench_payload() {
   const auto speed = [](const std::vector<double>& times) {
     return static_cast<double>(payload_bytes) / 1e3 / quantile_of(times, 0.5);
   };
+  const auto read = times_us(rounds, [&] {
+    if (must_be(target.call_one<&Target::sum>(std::span(bytes)).wait()) !=
+        payload_bytes / sizeof(std::uint64_t) * 0x0101010101010101)
+      give_up("a payload arrived damaged");
+  });
   report("payload.64MiB.unix.GBps", speed(sent), "GB/s");
+  report("payload.64MiB.unix.read.GBps", speed(read), "GB/s");
   report("memcpy.GBps", speed(copied), "GB/s");
 }
 

@@ -45,11 +45,11 @@ class Actor {
  private:
   template <auto Method, typename... Args>
   Result<void> send(std::uint64_t call, const Args&... args) const {
-    std::string payload = detail::call_payload(ref_.actor, call, detail::endpoint_id<T, Method>());
+    net::PayloadWriter payload =
+        detail::call_payload(ref_.actor, call, detail::endpoint_id<T, Method>());
     detail::encode_arguments<typename detail::MethodTraits<decltype(Method)>::Arguments>(payload,
                                                                                          args...);
-    return node_->send(ref_.proc, std::make_shared<const std::string>(std::move(payload)),
-                       call != 0);
+    return node_->send(ref_.proc, std::move(payload).finish(), call != 0);
   }
 
   detail::Node* node_;

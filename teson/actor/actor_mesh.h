@@ -31,7 +31,7 @@ struct BegunCall {
   std::vector<std::shared_ptr<RemoteProc>> procs;
 
   /// Sends the payload; slots that cannot be reached are completed with the reason.
-  void send(std::string payload) const;
+  void send(const net::Payload& payload) const;
 };
 
 /// Some ranks' actors of one spawn, without their type.
@@ -47,7 +47,7 @@ struct Targets {
   /// To the living rank with the fewest calls under way.
   BegunCall begin_choice() const;
   /// The first error; the others have been sent to all the same.
-  Result<void> send_cast(std::string payload) const;
+  Result<void> send_cast(const net::Payload& payload) const;
   std::uint64_t proc_of(std::size_t rank) const;
 };
 
@@ -116,12 +116,12 @@ class ActorMesh : public Sliceable<ActorMesh<T>> {
 
  private:
   template <auto Method, typename... Args>
-  std::string payload(std::uint64_t call, const Args&... args) const {
+  net::Payload payload(std::uint64_t call, const Args&... args) const {
     using Arguments = typename detail::MethodTraits<decltype(Method)>::Arguments;
-    std::string bytes = detail::call_payload(targets_.actor, call, detail::endpoint_id<T, Method>(),
-                                             targets_.slice);
-    detail::encode_arguments<Arguments>(bytes, args...);
-    return bytes;
+    net::PayloadWriter writer = detail::call_payload(
+        targets_.actor, call, detail::endpoint_id<T, Method>(), targets_.slice);
+    detail::encode_arguments<Arguments>(writer, args...);
+    return std::move(writer).finish();
   }
   template <auto Method, typename... Args>
   std::shared_ptr<detail::PendingCall> send(detail::BegunCall begun, const Args&... args) const {

@@ -50,7 +50,7 @@ class Behaviour {
   virtual ClassNames names() const = 0;
   /// Runs the endpoint within a HandlerFrame and appends the encoded Result to `reply`.
   virtual Handled handle(std::uint32_t endpoint, std::span<const std::byte> arguments,
-                         std::string& reply) = 0;
+                         net::PayloadWriter& reply) = 0;
 };
 
 template <typename F>
@@ -76,7 +76,7 @@ std::optional<Error> error_of(Result<R>&& result) {
 }
 
 template <typename T, auto Method>
-Handled invoke(T& actor, std::span<const std::byte> bytes, std::string& reply) {
+Handled invoke(T& actor, std::span<const std::byte> bytes, net::PayloadWriter& reply) {
   using Traits = MethodTraits<decltype(Method)>;
   auto arguments = net::decode<typename Traits::Arguments>(bytes);
   if (!arguments) return {Handled::Reply::refused, std::move(arguments).error()};
@@ -104,7 +104,7 @@ template <typename T, typename List>
 struct Table;
 template <typename T, auto... Methods>
 struct Table<T, Endpoints<Methods...>> {
-  using Entry = Handled (*)(T&, std::span<const std::byte>, std::string&);
+  using Entry = Handled (*)(T&, std::span<const std::byte>, net::PayloadWriter&);
   static constexpr Entry entries[] = {&invoke<T, Methods>...};
   static constexpr std::string_view names[] = {method_name<Methods>()...};
 };
@@ -121,7 +121,7 @@ class TypedBehaviour final : public Behaviour {
     return {class_name<T>(), Table<T, typename T::endpoints>::names};
   }
   Handled handle(std::uint32_t endpoint, std::span<const std::byte> arguments,
-                 std::string& reply) override {
+                 net::PayloadWriter& reply) override {
     using List = EndpointList<typename T::endpoints>;
     if (endpoint >= List::count) {
       return {Handled::Reply::refused,

@@ -25,7 +25,7 @@ template <typename R>
 Result<RawReply> raw(const Result<R>& result) {
   const std::string bytes = net::encode(result);
   RawReply reply{net::Buffer(bytes.size()), 0};
-  std::memcpy(reply.buffer.bytes().data(), bytes.data(), bytes.size());
+  std::memcpy(reply.buffer.room().data(), bytes.data(), bytes.size());
   return reply;
 }
 Failure failure(std::string why) {

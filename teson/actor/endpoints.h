@@ -199,13 +199,23 @@ constexpr EndpointId endpoint_id() {
   return {hash, static_cast<std::uint32_t>(index)};
 }
 
+template <typename Parameter, typename Arg>
+std::size_t argument_bytes(const Arg& arg) {
+  if constexpr (std::is_same_v<Arg, Parameter>) return net::encoded_size(arg);
+  return 0;
+}
+
 /// The bytes of an argument list, each argument converted to its parameter's type as in an ordinary
 /// call.
-template <typename Parameters, typename... Args>
-void encode_arguments(std::string& out, const Args&... args) {
+template <typename Parameters, typename Out, typename... Args>
+void encode_arguments(Out& out, const Args&... args) {
   static_assert(std::tuple_size_v<Parameters> == sizeof...(Args),
                 "wrong number of arguments for this endpoint");
   [&]<std::size_t... I>(std::index_sequence<I...>) {
+    // Room for all of them at once; one that is converted gets its own below.
+    const std::size_t bytes =
+        (std::size_t{0} + ... + argument_bytes<std::tuple_element_t<I, Parameters>>(args));
+    out.reserve(out.size() + bytes);
     [[maybe_unused]] const auto one = [&]<typename Parameter, typename Arg>(
                                           std::type_identity<Parameter>, const Arg& arg) {
       static_assert(std::is_convertible_v<const Arg&, Parameter>,

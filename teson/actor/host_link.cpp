@@ -111,7 +111,7 @@ void HostLink::attach(std::unique_ptr<net::Channel> channel,
                        .name = "host-agent",
                        .region = Region(Shape{}).layout(),
                        .arguments = std::as_bytes(std::span(arguments))};
-  (void)proc_->send(Kind::spawn, std::make_shared<const std::string>(net::encode(request)));
+  (void)proc_->send(Kind::spawn, net::Payload(net::encode(request)));
 }
 
 Actor<HostAgent> HostLink::agent() const {

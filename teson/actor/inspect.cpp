@@ -66,7 +66,7 @@ void Node::receive_inspect(std::uint64_t from, const net::Buffer& payload) {
                 request.error().describe());
     return;
   }
-  std::string text = ReplyPath::begin_reply();
+  auto text = ReplyPath::begin_reply();
   switch (request->what) {
     case InspectRequest::What::actors:
       net::encode_to(text, Result<std::vector<ActorSnapshot>>(inspect()));
@@ -90,7 +90,7 @@ std::shared_ptr<PendingCall> begin_inspect(Runtime& runtime, InspectRequest requ
     ids.push_back(proc->id());
   auto pending = runtime.node.pending().begin(std::move(ids), deadline);
   request.call = pending->id();
-  const auto payload = std::make_shared<const std::string>(net::encode(request));
+  const net::Payload payload(net::encode(request));
   for (std::size_t i = 0; i < procs.size(); ++i) {
     procs[i]->count_call();
     auto sent = procs[i]->send(Kind::inspect, payload);

@@ -203,7 +203,7 @@ bool LocalActor::dispatch(const Envelope& envelope) {
   }
   const bool waiting = envelope.call != 0;
   const HandlerFrame frame(hooks_.outlet, place_, envelope);
-  std::string reply = ReplyPath::begin_reply();
+  net::PayloadWriter reply = ReplyPath::begin_reply();
   const Handled handled = behaviour_->handle(envelope.endpoint.index, envelope.arguments(), reply);
   if (handled.error && handled.reply != Handled::Reply::refused)
     note_failure(*handled.error, envelope.trace.trace);
@@ -225,7 +225,7 @@ bool LocalActor::dispatch(const Envelope& envelope) {
 
 void LocalActor::refuse(const Envelope& envelope, const Error& error) {
   if (envelope.call == 0) return hooks_.undelivered(envelope.from, error);
-  std::string reply = ReplyPath::begin_reply();
+  net::PayloadWriter reply = ReplyPath::begin_reply();
   net::encode_to(reply, Result<void>(Failure(error)));
   hooks_.reply(envelope.from, envelope.call, std::move(reply));
 }

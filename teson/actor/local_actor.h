@@ -32,7 +32,7 @@ class LocalActor {
  public:
   struct Hooks {
     /// The Result of a call, encoded behind reply_header_bytes of room.
-    std::function<void(std::uint64_t proc, std::uint64_t call, std::string reply)> reply;
+    std::function<void(std::uint64_t proc, std::uint64_t call, net::PayloadWriter reply)> reply;
     /// A cast from `proc` that no handler takes.
     std::function<void(std::uint64_t proc, const Error&)> undelivered;
     /// The actor has ended: a handler without anybody waiting has failed, or the construction.

@@ -202,7 +202,7 @@ void MeshState::send_recipe(RemoteProc& proc, const Recipe& recipe) {
   SpawnRequest request = recipe.request;
   request.arguments = std::as_bytes(std::span(recipe.arguments));
   // A process that is gone gets it when it is replaced.
-  (void)proc.send(Kind::spawn, std::make_shared<const std::string>(net::encode(request)));
+  (void)proc.send(Kind::spawn, net::Payload(net::encode(request)));
 }
 
 Targets MeshState::spawn(SpawnRequest request, std::string arguments, Region region) {
@@ -402,10 +402,9 @@ BegunCall MeshState::begin_locked(const Region& region, Duration deadline) const
   return begun;
 }
 
-void BegunCall::send(std::string payload) const {
-  const auto shared = std::make_shared<const std::string>(std::move(payload));
+void BegunCall::send(const net::Payload& payload) const {
   for (std::size_t i = 0; i < procs.size(); ++i) {
-    auto sent = procs[i]->send(Kind::call, shared);
+    auto sent = procs[i]->send(Kind::call, payload);
     if (sent) continue;
     procs[i]->count_reply();
     if (auto gone = procs[i]->gone()) {
@@ -418,12 +417,11 @@ void BegunCall::send(std::string payload) const {
   }
 }
 
-Result<void> MeshState::send_cast(const Region& region, std::string payload) const {
-  const auto shared = std::make_shared<const std::string>(std::move(payload));
+Result<void> MeshState::send_cast(const Region& region, const net::Payload& payload) const {
   Result<void> result;
   for (std::size_t i = 0; i < region.ranks(); ++i) {
     const auto target = proc(region.rank_at(i));
-    auto sent = target->send(Kind::call, shared);
+    auto sent = target->send(Kind::call, payload);
     if (!sent && result) result = fail(target->gone().value_or(sent.error()));
   }
   return result;
@@ -441,8 +439,8 @@ BegunCall Targets::begin() const {
 BegunCall Targets::begin_choice() const {
   return mesh->begin_choice(region, deadline);
 }
-Result<void> Targets::send_cast(std::string payload) const {
-  return mesh->send_cast(region, std::move(payload));
+Result<void> Targets::send_cast(const net::Payload& payload) const {
+  return mesh->send_cast(region, payload);
 }
 std::uint64_t Targets::proc_of(std::size_t rank) const {
   return mesh->proc(region.rank_at(rank))->id();

@@ -65,7 +65,7 @@ class MeshState : public std::enable_shared_from_this<MeshState>, private Superv
   BegunCall begin(const Region& region, Duration deadline) const;
   /// To the rank that is alive and has the fewest calls unanswered; to any if none is alive.
   BegunCall begin_choice(const Region& region, Duration deadline);
-  Result<void> send_cast(const Region& region, std::string payload) const;
+  Result<void> send_cast(const Region& region, const net::Payload& payload) const;
 
  private:
   /// What must be spawned again in a replacement.

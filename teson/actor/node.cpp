@@ -30,12 +30,12 @@ Error interface_mismatch(const std::string& class_name, std::uint64_t expected,
                                           class_name, expected, found)};
 }
 
-std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint,
-                         std::string_view slice) {
-  std::string payload =
-      net::encode(CallHeader{actor, call, endpoint.interface, endpoint.index,
-                             static_cast<std::uint32_t>(slice.size()), next_message()});
-  payload += slice;
+net::PayloadWriter call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint,
+                                std::string_view slice) {
+  net::PayloadWriter payload;
+  net::encode_to(payload, CallHeader{actor, call, endpoint.interface, endpoint.index,
+                                     static_cast<std::uint32_t>(slice.size()), next_message()});
+  payload.append(slice.data(), slice.size());
   return payload;
 }
 
@@ -57,7 +57,7 @@ Node::Node(std::uint64_t self, std::size_t rank, std::uint64_t first_actor, Mail
       limits_(limits),
       hooks_(std::move(hooks)),
       outlet_(std::make_shared<ReplyOutlet>(
-          [this](std::uint64_t proc, std::uint64_t call, std::string text) {
+          [this](std::uint64_t proc, std::uint64_t call, net::PayloadWriter text) {
             reply(proc, call, std::move(text));
           })),
       pending_(std::make_shared<PendingTable>([this](std::uint64_t proc) { return where(proc); })),
@@ -107,22 +107,19 @@ Error Node::gone(std::uint64_t proc) const {
           fmt::format("proc {} is gone, or not a parent or child of this process", proc)};
 }
 
-Result<void> Node::send(std::uint64_t proc, std::shared_ptr<const std::string> payload,
-                        bool awaited) {
+Result<void> Node::send(std::uint64_t proc, const net::Payload& payload, bool awaited) {
   if (proc != self_) {
     const auto way = route(proc);
     if (!way) return fail(gone(proc));
-    if (trace_ring_.on()) trace_ring_.sent(proc, header_of(*payload));
-    auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::call), std::move(payload));
+    if (trace_ring_.on()) trace_ring_.sent(proc, header_of(payload.text()));
+    auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::call), payload);
     if (sent && awaited && way->unanswered) ++*way->unanswered;
     return sent;
   }
   TESON_TRY(const auto header,
-            net::decode<CallHeader>(std::string_view(*payload).substr(0, call_header_bytes)));
+            net::decode<CallHeader>(payload.text().substr(0, call_header_bytes)));
   if (trace_ring_.on()) trace_ring_.sent(self_, header);
-  net::Buffer buffer(payload->size());
-  std::memcpy(buffer.bytes().data(), payload->data(), payload->size());
-  return deliver(self_, header, std::move(buffer), true);
+  return deliver(self_, header, net::Buffer(payload), true);
 }
 
 std::shared_ptr<PendingCall> Node::begin_call(std::uint64_t proc, Instant deadline) {
@@ -317,7 +314,7 @@ Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t
                 fmt::format("expected a new actor number, found {} in use", id));
   LocalActor::Hooks hooks{
       .reply = [this](std::uint64_t proc, std::uint64_t call,
-                      std::string text) { reply(proc, call, std::move(text)); },
+                      net::PayloadWriter text) { reply(proc, call, std::move(text)); },
       .undelivered = [this, id](std::uint64_t proc,
                                 const Error& error) { tell_undelivered(proc, id, error); },
       .failed = [this, owner, id, name](const Error& error) { tell_owner(owner, id, name, error); },
@@ -337,19 +334,17 @@ void Node::tell_owner(std::uint64_t owner, std::uint64_t actor, const std::strin
   }
 }
 
-void Node::reply(std::uint64_t proc, std::uint64_t call, std::string text) {
-  std::memcpy(text.data(), &call, sizeof(call));
+void Node::reply(std::uint64_t proc, std::uint64_t call, net::PayloadWriter text) {
+  text.overwrite(0, std::as_bytes(std::span(&call, 1)));
+  const net::Payload payload = std::move(text).finish();
   if (proc == self_) {
-    net::Buffer buffer(text.size());
-    std::memcpy(buffer.bytes().data(), text.data(), text.size());
-    pending_->reply(call, proc, {std::move(buffer), reply_header_bytes});
+    pending_->reply(call, proc, {net::Buffer(payload), reply_header_bytes});
     return;
   }
-  send_reply(proc, call, std::make_shared<const std::string>(std::move(text)));
+  send_reply(proc, call, payload);
 }
 
-void Node::send_reply(std::uint64_t proc, std::uint64_t call,
-                      const std::shared_ptr<const std::string>& reply) {
+void Node::send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload& reply) {
   while (const auto way = route(proc)) {
     const auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::reply), reply);
     if (sent || sent.error().kind == ErrorKind::disconnected ||

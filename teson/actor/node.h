@@ -82,7 +82,7 @@ class Node {
 
   /// Sends one call or cast to an actor. Errors: `disconnected` without a route, or as of
   /// Channel::send; for an actor of this process `overloaded`, or `invalid` if there is none.
-  Result<void> send(std::uint64_t proc, std::shared_ptr<const std::string> payload, bool awaited);
+  Result<void> send(std::uint64_t proc, const net::Payload& payload, bool awaited);
   /// A call to one actor, to be sent.
   std::shared_ptr<PendingCall> begin_call(std::uint64_t proc, Instant deadline);
   Result<void> send_control(std::uint64_t proc, Kind kind, std::string payload);
@@ -135,9 +135,8 @@ class Node {
   std::vector<std::pair<std::uint64_t, std::shared_ptr<LocalActor>>> actors() const;
   Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
                            SpawnPlace place, LocalActor::Make make, ActorOptions options);
-  void reply(std::uint64_t proc, std::uint64_t call, std::string reply);
-  void send_reply(std::uint64_t proc, std::uint64_t call,
-                  const std::shared_ptr<const std::string>& reply);
+  void reply(std::uint64_t proc, std::uint64_t call, net::PayloadWriter reply);
+  void send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload& reply);
   /// Nothing if there is none.
   std::shared_ptr<const Route> route(std::uint64_t proc) const;
   std::string where(std::uint64_t proc) const;
@@ -164,8 +163,8 @@ class Node {
 
 /// The payload of a call or cast to a slice (an encoded RegionLayout; empty: all that was spawned);
 /// the arguments follow.
-std::string call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint,
-                         std::string_view slice = {});
+net::PayloadWriter call_payload(std::uint64_t actor, std::uint64_t call, EndpointId endpoint,
+                                std::string_view slice = {});
 
 }  // namespace detail
 }  // namespace teson::actor

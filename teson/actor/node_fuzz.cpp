@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!fixture || ++inputs % inputs_max == 0) fixture = std::make_unique<Fixture>();
   if (size == 0) return 0;
   net::Message message{.kind = data[0], .payload = net::Buffer(size - 1)};
-  if (size > 1) std::memcpy(message.payload.bytes().data(), data + 1, size - 1);
+  if (size > 1) std::memcpy(message.payload.room().data(), data + 1, size - 1);
   fixture->node.receive(7, std::move(message));
   return 0;
 }

@@ -17,14 +17,18 @@ class Echo {
 net::Message message(Kind kind, std::string_view payload) {
   net::Message result{.kind = static_cast<std::uint16_t>(kind),
                       .payload = net::Buffer(payload.size())};
-  if (!payload.empty()) std::memcpy(result.payload.bytes().data(), payload.data(), payload.size());
+  if (!payload.empty()) std::memcpy(result.payload.room().data(), payload.data(), payload.size());
   return result;
 }
 
+net::Payload say_hello(std::uint64_t actor, std::uint64_t call) {
+  net::PayloadWriter payload = call_payload(actor, call, endpoint_id<Echo, &Echo::say>());
+  encode_arguments<std::tuple<std::string>>(payload, "hello");
+  return std::move(payload).finish();
+}
+
 std::string call_of(std::uint64_t actor) {
-  std::string text = call_payload(actor, 5, endpoint_id<Echo, &Echo::say>());
-  encode_arguments<std::tuple<std::string>>(text, "hello");
-  return text;
+  return std::string(say_hello(actor, 5).text());
 }
 
 /// Every kind of message, well formed.
@@ -78,18 +82,14 @@ TEST_F(NodeTest, survives_every_truncation_and_garbage) {
   // And it still works.
   auto pending =
       node.pending().begin({0}, std::chrono::steady_clock::now() + std::chrono::seconds(10));
-  std::string text = call_payload(1, pending->id(), endpoint_id<Echo, &Echo::say>());
-  encode_arguments<std::tuple<std::string>>(text, "hello");
-  ASSERT_TRUE(node.send(0, std::make_shared<const std::string>(text), true));
+  ASSERT_TRUE(node.send(0, say_hello(1, pending->id()), true));
   pending->wait();
   EXPECT_EQ(decode_reply<std::string>(*pending->take(0)), std::string("hello"));
 }
 
 TEST_F(NodeTest, refuses_calls_to_actors_and_procs_that_do_not_exist) {
-  EXPECT_EQ(node.send(0, std::make_shared<const std::string>(call_of(99)), true).error().kind,
-            ErrorKind::invalid);
-  EXPECT_EQ(node.send(4, std::make_shared<const std::string>(call_of(1)), true).error().kind,
-            ErrorKind::disconnected);
+  EXPECT_EQ(node.send(0, say_hello(99, 5), true).error().kind, ErrorKind::invalid);
+  EXPECT_EQ(node.send(4, say_hello(1, 5), true).error().kind, ErrorKind::disconnected);
 }
 
 TEST(Endpoints, hash_follows_names_and_types) {

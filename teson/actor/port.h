@@ -36,7 +36,7 @@ class Port {
   /// replies than a channel holds are on their way to the caller: not for the I/O thread.
   void answer(const Result<R>& result) {
     TESON_CHECK(open() && "a port is answered once");
-    std::string reply = detail::ReplyPath::begin_reply();
+    net::PayloadWriter reply = detail::ReplyPath::begin_reply();
     if (path_.awaited()) net::encode_to(reply, result);
     path_.send(std::move(reply));
   }

@@ -260,7 +260,7 @@ void RemoteProc::beat() {
                     "blocked, or its machine cannot be reached",
                     silent_beats_max * to_seconds(options_.heartbeat)));
   }
-  (void)send(Kind::ping, std::make_shared<const std::string>());
+  (void)send(Kind::ping, {});
   heartbeat_ = runtime_.loop.after(options_.heartbeat, [this] { beat(); });
 }
 
@@ -378,9 +378,9 @@ std::optional<Error> RemoteProc::gone() const {
   return lost_;
 }
 
-Result<void> RemoteProc::send(Kind kind, std::shared_ptr<const std::string> payload) {
+Result<void> RemoteProc::send(Kind kind, net::Payload payload) {
   if (kind == Kind::call && runtime_.node.trace_ring().on())
-    runtime_.node.trace_ring().sent(id(), header_of(*payload));
+    runtime_.node.trace_ring().sent(id(), header_of(payload.text()));
   std::shared_ptr<net::Channel> channel;
   {
     std::lock_guard lock(mutex_);
@@ -395,15 +395,15 @@ Result<void> RemoteProc::send(Kind kind, std::shared_ptr<const std::string> payl
   return channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
 }
 
-Result<void> RemoteProc::hold_back(Kind kind, std::shared_ptr<const std::string> payload) {
+Result<void> RemoteProc::hold_back(Kind kind, net::Payload payload) {
   if (held_back_.size() >= held_back_max ||
-      held_back_bytes_ + payload->size() > held_back_bytes_max) {
+      held_back_bytes_ + payload.size() > held_back_bytes_max) {
     return fail(
         ErrorKind::overloaded,
         fmt::format("{} messages, {} bytes wait for rank {} of mesh '{}' to attach; try later",
                     held_back_.size(), held_back_bytes_, place_.rank, welcome_.mesh));
   }
-  held_back_bytes_ += payload->size();
+  held_back_bytes_ += payload.size();
   held_back_.emplace_back(kind, std::move(payload));
   return {};
 }
@@ -424,7 +424,7 @@ void RemoteProc::stop() {
     if (exit_) return;
     expected_ = true;
   }
-  (void)send(Kind::stop, std::make_shared<const std::string>());
+  (void)send(Kind::stop, {});
   runtime_.loop.post([this, self = shared_from_this()] {
     if (status_ || exit()) return;
     stop_timer_ = runtime_.loop.after(options_.stop_grace, [this] {

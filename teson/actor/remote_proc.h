@@ -66,7 +66,7 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   void count_call() { unanswered_->fetch_add(1, std::memory_order_relaxed); }
   void count_reply() { unanswered_->fetch_sub(1, std::memory_order_relaxed); }
 
-  Result<void> send(Kind kind, std::shared_ptr<const std::string> payload);
+  Result<void> send(Kind kind, net::Payload payload);
   /// For who waits for a reply of it.
   net::ChannelReader reader() const;
   Result<void> signal(int number);
@@ -91,7 +91,7 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   void beat();
   /// Loop's thread: something of ours makes it end.
   void end_because(const std::string& cause);
-  Result<void> hold_back(Kind kind, std::shared_ptr<const std::string> payload);
+  Result<void> hold_back(Kind kind, net::Payload payload);
   void report();
   /// "rank 1 (pid 4711, host 'node3') of mesh 'workers'"
   std::string name() const;
@@ -120,8 +120,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
 
   mutable std::mutex mutex_;
   std::shared_ptr<net::Channel> channel_;
-  bool networked_ = false;  ///< it attaches over the network
-  std::vector<std::pair<Kind, std::shared_ptr<const std::string>>> held_back_;  ///< until then
+  bool networked_ = false;                                ///< it attaches over the network
+  std::vector<std::pair<Kind, net::Payload>> held_back_;  ///< until then
   std::size_t held_back_bytes_ = 0;
   bool attached_ = false;
   bool expected_ = false;

@@ -13,7 +13,7 @@ Error unanswered() {
   return {ErrorKind::failed, "the actor dropped the call's port without an answer"};
 }
 
-void ReplyOutlet::send(std::uint64_t proc, std::uint64_t call, std::string reply) {
+void ReplyOutlet::send(std::uint64_t proc, std::uint64_t call, net::PayloadWriter reply) {
   std::shared_lock lock(mutex_);
   if (send_) send_(proc, call, std::move(reply));
 }
@@ -33,11 +33,14 @@ ReplyPath& ReplyPath::operator=(ReplyPath&& other) noexcept {
   return *this;
 }
 
-std::string ReplyPath::begin_reply() {
-  return std::string(reply_header_bytes, '\0');
+net::PayloadWriter ReplyPath::begin_reply() {
+  constexpr char header[reply_header_bytes] = {};
+  net::PayloadWriter reply;
+  reply.append(header, sizeof(header));
+  return reply;
 }
 
-void ReplyPath::send(std::string reply) {
+void ReplyPath::send(net::PayloadWriter reply) {
   const auto outlet = std::move(outlet_);
   if (call_ != 0) outlet->send(proc_, call_, std::move(reply));
 }
@@ -51,7 +54,7 @@ void ReplyPath::drop() {
     outlet_ = nullptr;
     return;
   }
-  std::string reply = begin_reply();
+  net::PayloadWriter reply = begin_reply();
   if (frame != nullptr && frame->ended_ != nullptr) {
     net::encode_to(reply, Result<void>(Failure(*frame->ended_)));
   } else {

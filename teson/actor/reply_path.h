@@ -9,6 +9,7 @@
 #include <string>
 
 #include "teson/base/error.h"
+#include "teson/net/payload.h"
 
 namespace teson::actor::detail {
 
@@ -20,10 +21,11 @@ Error unanswered();
 class ReplyOutlet {
  public:
   /// `reply`: reply_header_bytes of room, then the encoded Result.
-  using Send = std::function<void(std::uint64_t proc, std::uint64_t call, std::string reply)>;
+  using Send =
+      std::function<void(std::uint64_t proc, std::uint64_t call, net::PayloadWriter reply)>;
 
   explicit ReplyOutlet(Send send) : send_(std::move(send)) {}
-  void send(std::uint64_t proc, std::uint64_t call, std::string reply);
+  void send(std::uint64_t proc, std::uint64_t call, net::PayloadWriter reply);
   /// Waits for replies that are on their way out.
   void close();
 
@@ -49,9 +51,9 @@ class ReplyPath {
   bool awaited() const { return open() && call_ != 0; }
 
   /// Room for the header, where an encoded Result is to follow.
-  static std::string begin_reply();
+  static net::PayloadWriter begin_reply();
   /// Answers, and closes the path.
-  void send(std::string reply);
+  void send(net::PayloadWriter reply);
 
  private:
   void drop();

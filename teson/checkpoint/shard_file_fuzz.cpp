@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   (void)teson::decode_shard_header(std::as_bytes(std::span(data, size)));
   std::array<std::byte, teson::shard_header_bytes> page{};
   std::memcpy(page.data(), "TESONSHD", 8);
-  std::memcpy(page.data() + 8, data, std::min(size, page.size() - 16));
+  if (size > 0) std::memcpy(page.data() + 8, data, std::min(size, page.size() - 16));
   const std::uint64_t hash = teson::hash64(std::span(page).first(page.size() - 8));
   std::memcpy(page.data() + page.size() - 8, &hash, sizeof hash);
   (void)teson::decode_shard_header(page);

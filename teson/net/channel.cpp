@@ -51,11 +51,9 @@ void Channel::start(ChannelCallbacks callbacks) {
 }
 
 Result<void> Channel::send(std::uint16_t kind, std::string payload, std::uint64_t epoch) {
-  return state_->send(kind, std::make_shared<const std::string>(std::move(payload)), epoch);
+  return state_->send(kind, Payload(std::move(payload)), epoch);
 }
-Result<void> Channel::send(std::uint16_t kind, std::shared_ptr<const std::string> payload,
-                           std::uint64_t epoch) {
-  TESON_CHECK(payload != nullptr);
+Result<void> Channel::send(std::uint16_t kind, Payload payload, std::uint64_t epoch) {
   return state_->send(kind, std::move(payload), epoch);
 }
 Result<void> Channel::flush(Instant deadline) {

@@ -15,28 +15,12 @@
 #include "teson/net/address.h"
 #include "teson/net/handshake.h"
 #include "teson/net/loop.h"
+#include "teson/net/payload.h"
 
 namespace teson::net {
 
 class Socket;
 class ChannelState;
-
-/// Bytes with one owner, not zeroed when made: what a received payload lies in. Move-only.
-class Buffer {
- public:
-  Buffer() = default;
-  explicit Buffer(std::size_t size)
-      : data_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
-
-  std::size_t size() const { return size_; }
-  std::span<std::byte> bytes() { return {data_.get(), size_}; }
-  std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
-  std::string_view text() const { return {reinterpret_cast<const char*>(data_.get()), size_}; }
-
- private:
-  std::unique_ptr<std::byte[]> data_;
-  std::size_t size_ = 0;
-};
 
 /// One message as it arrived. Kinds and epochs belong to whoever uses the channel.
 struct Message {
@@ -56,6 +40,9 @@ struct ChannelOptions {
   /// What may wait to be sent before send answers `overloaded`. One message is always taken if nothing waits.
   std::size_t outgoing_bytes_max = std::size_t{256} << 20;
   std::size_t outgoing_messages_max = 65536;
+  /// What may lie in shared memory until the peer gives it back: bytes, and messages.
+  std::size_t lent_bytes_max = std::size_t{256} << 20;
+  std::size_t lent_messages_max = 32;
 };
 
 /// What a channel calls, always on the loop's thread, never two at once. Any may be empty.
@@ -119,9 +106,9 @@ class Channel {
   /// was queued; `invalid`: larger than payload_bytes_max; else the error with which the channel has closed. Success means
   /// queued, not received.
   Result<void> send(std::uint16_t kind, std::string payload, std::uint64_t epoch = 0);
-  /// The same payload to many channels without copying it. It must not change any more.
-  Result<void> send(std::uint16_t kind, std::shared_ptr<const std::string> payload,
-                    std::uint64_t epoch = 0);
+  /// The same payload can go to many channels without copying it. One in shared memory is not copied through a Unix socket either: the
+  /// peer maps it, and gives it back when its Buffer ends. At most lent_bytes_max are with the peer so; what is beyond is copied.
+  Result<void> send(std::uint16_t kind, Payload payload, std::uint64_t epoch = 0);
   /// Waits until everything queued was handed to the kernel. `timed_out` at the deadline. Not for the loop's thread.
   Result<void> flush(Instant deadline);
   /// Ends the channel now; what was not yet handed to the kernel is lost. on_closed follows. Threads: any. Idempotent.

@@ -11,6 +11,7 @@
 
 #include "teson/base/check.h"
 #include "teson/net/channel_state.h"
+#include "teson/net/codec.h"
 
 namespace teson::net {
 
@@ -33,6 +34,21 @@ std::pair<bool, bool> poll_both(int first, int second, Instant deadline) {
 }
 
 }  // namespace
+
+/// Memory that the peer has lent us, until nobody looks at it any more.
+struct ChannelState::Borrowed {
+  Borrowed(SharedMemory lent, std::weak_ptr<ChannelState> lender, std::uint64_t message)
+      : memory(std::move(lent)), channel(std::move(lender)), sequence(message) {}
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  ~Borrowed() {
+    if (const auto open = channel.lock()) open->give_back(sequence);
+  }
+
+  const SharedMemory memory;
+  const std::weak_ptr<ChannelState> channel;
+  const std::uint64_t sequence;
+};
 
 void ChannelState::begin_reading() {
   if (auto opened = gate_.open(socket_.fd()); !opened) return finish(std::move(opened).error());
@@ -85,9 +101,16 @@ Result<std::size_t> ChannelState::receive() {
     }
   }
   std::size_t& end = filling_header_ ? filled_ : staging_to_;
-  const auto room = filling_header_ ? filling_.bytes().subspan(filled_)
-                                    : std::span(staging_).subspan(staging_to_);
-  TESON_TRY(const std::size_t received, socket_.receive_some(room));
+  const auto room =
+      filling_header_ ? filling_.room().subspan(filled_) : std::span(staging_).subspan(staging_to_);
+  TESON_TRY(const std::size_t received, takes_descriptors_
+                                            ? socket_.receive_some(room, descriptors_)
+                                            : socket_.receive_some(room));
+  if (descriptors_.size() > options_.lent_messages_max) {
+    return fail(ErrorKind::invalid,
+                fmt::format("expected at most {} descriptors on their way, found {}",
+                            options_.lent_messages_max, descriptors_.size()));
+  }
   end += received;
   drained_socket_ = received < room.size();
   return received;
@@ -108,7 +131,7 @@ Result<void> ChannelState::take_frames() {
     const auto size = static_cast<std::size_t>(header.payload_bytes);
     Buffer payload(size);
     const std::size_t here = std::min(size, rest.size());
-    if (here > 0) std::memcpy(payload.bytes().data(), rest.data(), here);
+    if (here > 0) std::memcpy(payload.room().data(), rest.data(), here);
     staging_from_ += frame_header_bytes + here;
     if (here < size) {
       filling_header_ = header;
@@ -129,6 +152,10 @@ Result<void> ChannelState::deliver(const FrameHeader& header, Buffer payload) {
                             received_sequence_ + 1, header.sequence));
   }
   received_sequence_ = header.sequence;
+  if (header.flags == frame_returned) return take_back(payload);
+  if (header.flags != 0) {
+    TESON_TRY(payload, open_shared(header, payload));
+  }
   const auto callbacks = callbacks_;
   if (!callbacks || !callbacks->on_message) return {};
   Message message{header.kind, header.epoch, header.sequence, std::move(payload)};
@@ -137,6 +164,44 @@ Result<void> ChannelState::deliver(const FrameHeader& header, Buffer payload) {
   } else {
     deliver_early(*callbacks, std::move(message));
   }
+  return {};
+}
+
+Result<Buffer> ChannelState::open_shared(const FrameHeader& header, const Buffer& payload) {
+  if (header.flags != frame_shared) {
+    return fail(ErrorKind::invalid, fmt::format("expected the flags {} or {}, found {}",
+                                                frame_shared, frame_returned, header.flags));
+  }
+  TESON_TRY(const auto bytes, decode<std::uint64_t>(payload.bytes()));
+  if (bytes > options_.payload_bytes_max) {
+    return fail(ErrorKind::invalid, fmt::format("expected at most {} bytes of payload, found {}",
+                                                options_.payload_bytes_max, bytes));
+  }
+  if (descriptors_.empty()) {
+    return fail(ErrorKind::invalid,
+                "expected a descriptor beside a payload in shared memory, found none");
+  }
+  const Fd descriptor = std::move(descriptors_.front());
+  descriptors_.pop_front();
+  TESON_TRY(SharedMemory memory, SharedMemory::open(descriptor, static_cast<std::size_t>(bytes)));
+  auto keeper =
+      std::make_shared<const Borrowed>(std::move(memory), weak_from_this(), header.sequence);
+  const auto span = keeper->memory.bytes();
+  return Buffer(span, std::move(keeper));
+}
+
+Result<void> ChannelState::take_back(const Buffer& payload) {
+  TESON_TRY(const auto sequence, decode<std::uint64_t>(payload.bytes()));
+  Payload returned;  // ends after the lock
+  std::lock_guard lock(mutex_);
+  const auto found = lent_.find(sequence);
+  if (found == lent_.end()) {
+    return fail(ErrorKind::invalid,
+                fmt::format("message {} was given back, which the peer does not have", sequence));
+  }
+  returned = std::move(found->second);
+  lent_bytes_ -= returned.size();
+  lent_.erase(found);
   return {};
 }
 

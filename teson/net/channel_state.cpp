@@ -5,13 +5,27 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include "teson/base/check.h"
 
 namespace teson::net {
 
+namespace {
+
+bool is_unix_socket(int fd) {
+  int domain = 0;
+  socklen_t length = sizeof(domain);
+  return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
+}  // namespace
+
 ChannelState::ChannelState(Loop& loop, Socket socket, HandshakeRole role, ChannelOptions options)
-    : loop_(loop), socket_(std::move(socket)), options_(std::move(options)) {
+    : loop_(loop),
+      socket_(std::move(socket)),
+      options_(std::move(options)),
+      takes_descriptors_(is_unix_socket(socket_.fd())) {
   options_.handshake.role = role;
 }
 
@@ -148,10 +162,16 @@ void ChannelState::finish(Error error) {
     may_write_ = false;
     queue_.clear();
     queued_bytes_ = 0;
+    // The peer may still be reading, and can no longer say when it is done.
+    for (const auto& [sequence, payload] : lent_)
+      payload.block()->retire();
+    lent_.clear();
+    lent_bytes_ = 0;
     socket_.close();
   }
   drained_.notify_all();
   filling_ = Buffer();
+  descriptors_.clear();
   handshake_ended(Failure(error));
   const auto callbacks = std::exchange(callbacks_, nullptr);
   if (callbacks && callbacks->on_closed) callbacks->on_closed(error);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "teson/base/fd.h"
@@ -22,6 +23,10 @@
 
 namespace teson::net {
 
+/// What a frame of a channel can be beside an ordinary one; in its flags.
+inline constexpr std::uint16_t frame_shared = 1;    ///< the payload is in shared memory
+inline constexpr std::uint16_t frame_returned = 2;  ///< shared memory is given back
+
 /// The handshake and the end belong to the loop's thread. Reading belongs to the loop's thread too, unless it is lent to one that waits for a message
 /// (read_until): then the loop's stays away until it is given back. Writing belongs to whoever holds mutex_: a sender writes at once
 /// what the kernel takes, and only the rest waits for the loop.
@@ -32,8 +37,7 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   void set_open(std::vector<std::byte> peer_body);
 
   void start(ChannelCallbacks callbacks);
-  Result<void> send(std::uint16_t kind, std::shared_ptr<const std::string> payload,
-                    std::uint64_t epoch);
+  Result<void> send(std::uint16_t kind, Payload payload, std::uint64_t epoch);
   Result<void> flush(Instant deadline);
   void close();
   /// No callback from now on; ends the channel.
@@ -53,9 +57,11 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
  private:
   struct Outgoing {
     FrameHeaderBytes header;
-    std::shared_ptr<const std::string> payload;
-    std::size_t size() const { return header.size() + payload->size(); }
+    Payload payload;
+    Payload lent;  ///< the shared memory whose descriptor goes along, if any
+    std::size_t size() const { return header.size() + payload.size(); }
   };
+  struct Borrowed;
   enum class Stage : std::uint8_t { fresh, handshake, open, ended };
   enum class Reader : std::uint8_t { none, loop, thread };
 
@@ -78,6 +84,10 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   Result<std::size_t> receive();
   Result<void> take_frames();
   Result<void> deliver(const FrameHeader& header, Buffer payload);
+  /// What the peer has put into shared memory, instead of the payload that says how much.
+  Result<Buffer> open_shared(const FrameHeader& header, const Buffer& payload);
+  /// The peer has done with what was lent to it.
+  Result<void> take_back(const Buffer& payload);
   void deliver_early(const ChannelCallbacks& callbacks, Message message);
 
   bool recalled() const;
@@ -87,13 +97,22 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   void write_ready();
   void watch_for_room();
 
+  /// We have done with what the peer has lent us. Threads: any.
+  void give_back(std::uint64_t sequence);
+
   // Under mutex_.
+  Result<void> check_room_locked(std::size_t payload_bytes) const;
+  bool can_lend_locked(std::size_t bytes) const;
+  Result<void> lend_locked(FrameHeader header, const Payload& payload);
+  void queue_locked(FrameHeader header, Payload payload, Payload lent = {});
+  Result<std::size_t> write_some_locked();
   Result<void> write_locked();
   void arm_write_locked();
 
   Loop& loop_;
   Socket socket_;
   ChannelOptions options_;
+  const bool takes_descriptors_;  ///< a Unix socket, so the peer is on this host
   Stage stage_ = Stage::fresh;
   ReadGate gate_;  ///< between the socket and the loop, from the handshake's end on
   Watch watch_;    ///< of the socket, then of the gate
@@ -116,6 +135,7 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   Buffer filling_;
   std::size_t filled_ = 0;
   std::uint64_t received_sequence_ = 0;
+  std::deque<Fd> descriptors_;  ///< received, of frames that are not yet understood
 
   mutable std::mutex reader_mutex_;
   std::condition_variable reader_gone_;
@@ -132,6 +152,8 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   std::size_t queued_bytes_ = 0;
   std::size_t front_sent_ = 0;
   std::uint64_t sent_sequence_ = 0;
+  std::unordered_map<std::uint64_t, Payload> lent_;  ///< by sequence, until the peer gives it back
+  std::size_t lent_bytes_ = 0;
   bool may_write_ = false;    ///< open
   bool write_armed_ = false;  ///< the loop goes on with the queue
   std::optional<Error> closed_;

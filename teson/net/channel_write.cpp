@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <sys/uio.h>
 
 #include "teson/net/channel_state.h"
+#include "teson/net/codec.h"
 
 namespace teson::net {
 
@@ -22,64 +24,118 @@ constexpr std::size_t write_turn_bytes = 4 << 20;
 
 }  // namespace
 
-Result<void> ChannelState::send(std::uint16_t kind, std::shared_ptr<const std::string> payload,
-                                  std::uint64_t epoch) {
-  if (payload->size() > options_.payload_bytes_max) {
+Result<void> ChannelState::send(std::uint16_t kind, Payload payload, std::uint64_t epoch) {
+  if (payload.size() > options_.payload_bytes_max) {
     return fail(ErrorKind::invalid,
                 fmt::format("expected a message of at most {} bytes, found {}; send it in parts",
-                            options_.payload_bytes_max, payload->size()));
+                            options_.payload_bytes_max, payload.size()));
   }
-  FrameHeader header{.kind = kind, .epoch = epoch, .payload_bytes = payload->size()};
-  header.payload_checksum = frame_checksum(std::as_bytes(std::span(*payload)));
-
+  FrameHeader header{.kind = kind, .epoch = epoch};
+  if (payload.block() && takes_descriptors_) {
+    std::lock_guard lock(mutex_);
+    if (can_lend_locked(payload.size())) return lend_locked(header, payload);
+  }
+  header.payload_checksum = frame_checksum(payload.bytes());
   std::lock_guard lock(mutex_);
+  TESON_TRY_VOID(check_room_locked(payload.size()));
+  queue_locked(header, std::move(payload));
+  return {};
+}
+
+Result<void> ChannelState::check_room_locked(std::size_t payload_bytes) const {
   if (closed_) return Failure(*closed_);
-  const std::size_t size = frame_header_bytes + payload->size();
-  if (!queue_.empty() && (queued_bytes_ + size > options_.outgoing_bytes_max ||
-                          queue_.size() >= options_.outgoing_messages_max)) {
-    return fail(ErrorKind::overloaded,
-                fmt::format("{} bytes in {} messages already wait to be sent (at most {} bytes, {} "
-                            "messages); the receiver is too "
-                            "slow, try later",
-                            queued_bytes_, queue_.size(), options_.outgoing_bytes_max,
-                            options_.outgoing_messages_max));
-  }
+  const bool full =
+      queued_bytes_ + frame_header_bytes + payload_bytes > options_.outgoing_bytes_max ||
+      queue_.size() >= options_.outgoing_messages_max;
+  if (queue_.empty() || !full) return {};
+  return fail(ErrorKind::overloaded,
+              fmt::format("{} bytes in {} messages already wait to be sent (at most {} bytes, {} "
+                          "messages); the receiver is too slow, try later",
+                          queued_bytes_, queue_.size(), options_.outgoing_bytes_max,
+                          options_.outgoing_messages_max));
+}
+
+bool ChannelState::can_lend_locked(std::size_t bytes) const {
+  return lent_.size() < options_.lent_messages_max &&
+         lent_bytes_ + bytes <= options_.lent_bytes_max;
+}
+
+Result<void> ChannelState::lend_locked(FrameHeader header, const Payload& payload) {
+  Payload size(encode(std::uint64_t{payload.size()}));
+  TESON_TRY_VOID(check_room_locked(size.size()));
+  // The bytes themselves need no checksum: nothing carries them anywhere.
+  header.flags = frame_shared;
+  header.payload_checksum = frame_checksum(size.bytes());
+  lent_[sent_sequence_ + 1] = payload;
+  lent_bytes_ += payload.size();
+  queue_locked(header, std::move(size), payload);
+  return {};
+}
+
+void ChannelState::give_back(std::uint64_t sequence) {
+  Payload payload(encode(sequence));
+  const FrameHeader header{.flags = frame_returned,
+                           .payload_checksum = frame_checksum(payload.bytes())};
+  std::lock_guard lock(mutex_);
+  // No bound holds it up: there are never more of these than the peer may lend.
+  if (!closed_) queue_locked(header, std::move(payload));
+}
+
+void ChannelState::queue_locked(FrameHeader header, Payload payload, Payload lent) {
   header.sequence = ++sent_sequence_;
-  queue_.push_back({encode_frame_header(header), std::move(payload)});
-  queued_bytes_ += size;
-  if (!may_write_ || write_armed_) return {};
+  header.payload_bytes = payload.size();
+  queued_bytes_ += frame_header_bytes + payload.size();
+  queue_.push_back({encode_frame_header(header), std::move(payload), std::move(lent)});
+  if (!may_write_ || write_armed_) return;
   // An error here is not the channel's end yet: the peer's last words may still lie in the socket. The loop reads them.
   if (!write_locked() || !queue_.empty()) arm_write_locked();
-  return {};
+}
+
+Result<std::size_t> ChannelState::write_some_locked() {
+  std::array<iovec, 2 * messages_per_call_max> parts;
+  std::size_t count = 0;
+  std::size_t skip = front_sent_;
+  for (std::size_t i = 0; i < std::min(queue_.size(), messages_per_call_max); ++i) {
+    // A descriptor goes with the first byte of its frame, so that frame begins a call.
+    if (i > 0 && queue_[i].lent.block()) break;
+    const auto add = [&](std::span<const std::byte> bytes) {
+      const std::size_t drop = std::min(skip, bytes.size());
+      skip -= drop;
+      if (bytes.size() > drop)
+        parts[count++] = {const_cast<std::byte*>(bytes.data()) + drop, bytes.size() - drop};
+    };
+    add(queue_[i].header);
+    add(queue_[i].payload.bytes());
+  }
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (const auto& lent = queue_.front().lent.block(); lent && front_sent_ == 0) {
+    const int descriptor = lent->fd();
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(descriptor));
+  }
+  while (true) {
+    const ssize_t sent = ::sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return static_cast<std::size_t>(sent);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
+    if (errno != EINTR) return fail_errno("sending", errno);
+  }
 }
 
 Result<void> ChannelState::write_locked() {
   std::size_t turn = 0;
   while (!queue_.empty() && turn < write_turn_bytes) {
-    std::array<iovec, 2 * messages_per_call_max> parts;
-    std::size_t count = 0;
-    std::size_t skip = front_sent_;
-    for (std::size_t i = 0; i < std::min(queue_.size(), messages_per_call_max); ++i) {
-      const auto add = [&](const void* data, std::size_t size) {
-        const std::size_t drop = std::min(skip, size);
-        skip -= drop;
-        if (size > drop)
-          parts[count++] = {const_cast<char*>(static_cast<const char*>(data)) + drop, size - drop};
-      };
-      add(queue_[i].header.data(), queue_[i].header.size());
-      add(queue_[i].payload->data(), queue_[i].payload->size());
-    }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    const ssize_t sent = ::sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
-      return fail_errno("sending", errno);
-    }
-    turn += static_cast<std::size_t>(sent);
-    std::size_t gone = front_sent_ + static_cast<std::size_t>(sent);
+    TESON_TRY(const std::size_t sent, write_some_locked());
+    if (sent == 0) return {};
+    turn += sent;
+    std::size_t gone = front_sent_ + sent;
     while (!queue_.empty() && gone >= queue_.front().size()) {
       gone -= queue_.front().size();
       queued_bytes_ -= queue_.front().size();

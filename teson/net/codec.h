@@ -9,6 +9,7 @@
 
 #include "teson/base/error.h"
 #include "teson/net/codec_detail.h"
+#include "teson/net/payload.h"
 
 namespace teson::net {
 
@@ -33,9 +34,20 @@ std::string encode(const T& value) {
   return out;
 }
 
+/// How many bytes encode would give.
+template <typename T>
+std::size_t encoded_size(const T& value) {
+  return detail::encoded_size(value);
+}
+
 /// Appends the bytes of `value` to `out`.
 template <typename T>
 void encode_to(std::string& out, const T& value) {
+  detail::put(out, value);
+}
+template <typename T>
+void encode_to(PayloadWriter& out, const T& value) {
+  out.reserve(out.size() + detail::encoded_size(value));
   detail::put(out, value);
 }
 

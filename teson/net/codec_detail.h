@@ -163,15 +163,18 @@ std::size_t encoded_size(const T& value) {
 
 // --- out --------------------------------------------------------------------------------------------------------------
 
-inline void put_raw(std::string& out, const void* data, std::size_t size) {
+/// `Out`: a std::string or a PayloadWriter.
+template <typename Out>
+void put_raw(Out& out, const void* data, std::size_t size) {
   if (size > 0) out.append(static_cast<const char*>(data), size);
 }
-inline void put_length(std::string& out, std::uint64_t length) {
+template <typename Out>
+void put_length(Out& out, std::uint64_t length) {
   put_raw(out, &length, sizeof(length));
 }
 
-template <typename T>
-void put(std::string& out, const T& value) {
+template <typename T, typename Out>
+void put(Out& out, const T& value) {
   if constexpr (Plain<T>) {
     put_raw(out, &value, sizeof(T));
   } else if constexpr (std::same_as<T, bool>) {

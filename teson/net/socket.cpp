@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -15,6 +16,8 @@ namespace teson::net {
 namespace {
 
 constexpr std::int64_t poll_ms_max = 3'600'000;
+/// How many descriptors one receive can take.
+constexpr std::size_t descriptors_per_call = 16;
 
 /// Rounded up, so that a wait does not end before its deadline.
 int poll_ms_until(Instant deadline) {
@@ -69,6 +72,41 @@ Result<std::size_t> Socket::receive_some(std::span<std::byte> data) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
     if (errno != EINTR) return io_failure(peer_, "receive", errno);
   }
+}
+
+Result<std::size_t> Socket::receive_some(std::span<std::byte> data, std::deque<Fd>& descriptors) {
+  if (data.empty()) return std::size_t{0};
+  alignas(cmsghdr) char control[CMSG_SPACE(descriptors_per_call * sizeof(int))];
+  iovec part{data.data(), data.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  ssize_t received = -1;
+  do {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    received = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
+    return io_failure(peer_, "receive", errno);
+  }
+  for (cmsghdr* one = CMSG_FIRSTHDR(&message); one != nullptr; one = CMSG_NXTHDR(&message, one)) {
+    if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= one->cmsg_len; at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, reinterpret_cast<const char*>(one) + at, sizeof(fd));
+      descriptors.emplace_back(fd);
+    }
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    return fail(ErrorKind::failed,
+                fmt::format("{}: a descriptor that came along could not be taken; this process has "
+                            "too few (ulimit -n)",
+                            peer_.to_string()));
+  }
+  if (received == 0) return gone(peer_, "the peer closed the connection");
+  return static_cast<std::size_t>(received);
 }
 
 Result<void> Socket::send_all(std::span<const std::byte> data, Instant deadline, int cancel_fd) {

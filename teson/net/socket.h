@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <optional>
 #include <span>
 #include <utility>
@@ -39,6 +40,9 @@ class Socket {
   /// Receives what is there, at most data.size(), and returns how much; 0: nothing now. End of
   /// stream is `disconnected`.
   Result<std::size_t> receive_some(std::span<std::byte> data);
+  /// The same over a Unix socket, with the descriptors that came along, added to `descriptors`.
+  /// `failed` if this process could not take them all: it has none left.
+  Result<std::size_t> receive_some(std::span<std::byte> data, std::deque<Fd>& descriptors);
 
   /// Sends everything, or ends at `deadline` (`timed_out`).
   Result<void> send_all(std::span<const std::byte> data, Instant deadline, int cancel_fd = -1);

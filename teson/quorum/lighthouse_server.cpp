@@ -168,7 +168,7 @@ class LighthouseServer::Impl : public std::enable_shared_from_this<LighthouseSer
     } else if (const auto* push = std::get_if<Push>(&output)) {
       log_event(push->event);
       Packed packed = pack(FromLighthouse(push->event));
-      const auto payload = std::make_shared<const std::string>(std::move(packed.payload));
+      const net::Payload payload(std::move(packed.payload));
       for (const Link link : state_->agents())
         send_packed(link, packed.kind, payload);
     } else if (const auto* close = std::get_if<CloseLink>(&output)) {
@@ -182,17 +182,16 @@ class LighthouseServer::Impl : public std::enable_shared_from_this<LighthouseSer
       if (!start_payload_ || start_epoch_ != start->record.epoch) {
         Packed packed = pack(message);
         start_kind_ = packed.kind;
-        start_payload_ = std::make_shared<const std::string>(std::move(packed.payload));
+        start_payload_ = net::Payload(std::move(packed.payload));
         start_epoch_ = start->record.epoch;
       }
-      return send_packed(link, start_kind_, start_payload_);
+      return send_packed(link, start_kind_, *start_payload_);
     }
     Packed packed = pack(message);
-    send_packed(link, packed.kind, std::make_shared<const std::string>(std::move(packed.payload)));
+    send_packed(link, packed.kind, net::Payload(std::move(packed.payload)));
   }
 
-  void send_packed(Link link, std::uint16_t kind,
-                   const std::shared_ptr<const std::string>& payload) {
+  void send_packed(Link link, std::uint16_t kind, const net::Payload& payload) {
     const auto found = links_.find(link);
     if (found == links_.end() || closers_.contains(link)) return;
     const Result<void> sent = found->second->send(kind, payload);
@@ -256,7 +255,7 @@ class LighthouseServer::Impl : public std::enable_shared_from_this<LighthouseSer
   std::map<Link, std::unique_ptr<net::Channel>> links_;
   std::map<Link, net::Timer> closers_;
   Link links_made_ = 0;
-  std::shared_ptr<const std::string> start_payload_;
+  std::optional<net::Payload> start_payload_;
   std::uint16_t start_kind_ = 0;
   std::int64_t start_epoch_ = 0;
   net::Timer timer_;

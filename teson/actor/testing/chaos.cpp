@@ -23,6 +23,7 @@
 #include "teson/actor/proc.h"
 #include "teson/actor/system.h"
 #include "teson/base/random.h"
+#include "teson/net/payload.h"
 
 namespace {
 
@@ -144,9 +145,11 @@ std::size_t children() {
   return count;
 }
 
+/// But for those of memory that is kept for large payloads, which has bounds of its own.
 std::size_t descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+  return static_cast<std::size_t>(std::distance(begin(all), end(all))) -
+         net::SharedPool::of_process().usage().idle_blocks;
 }
 
 double resident_mb() {

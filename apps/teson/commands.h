@@ -28,6 +28,9 @@ void add_generate(CLI::App& app, int& status);
 void add_prepare(CLI::App& app, int& status);
 void add_config(CLI::App& app, int& status);
 void add_host(CLI::App& app, int& status);
+void add_ps(CLI::App& app, int& status);
+void add_logs(CLI::App& app, int& status);
+void add_trace(CLI::App& app, int& status);
 
 /// Prints "teson: …" to standard error and gives the exit status that belongs to the kind:
 /// `invalid` is the user's mistake.

@@ -141,6 +141,7 @@ Result<void> Controller::start() {
     queue_.post([this, failure] { on_actor_failure(failure); });
   };
   system_ = std::make_unique<actor::System>(std::move(options));
+  serve_admin();
   observer_ = system_->host<job::RunObserver>("observer", std::make_unique<Observer>(*this));
   if (config_.cluster.fault_tolerance) {
     lighthouse_address_ = config_.cluster.lighthouse;
@@ -148,6 +149,17 @@ Result<void> Controller::start() {
     TESON_TRY_VOID(start_agent());
   }
   return start_workers();
+}
+
+// Without it the run goes on all the same.
+void Controller::serve_admin() {
+  const auto served =
+      net::Address::unix_path(folder_.admin_socket().string())
+          .and_then([this](const net::Address& address) { return system_->serve_admin(address); });
+  if (!served) {
+    journal_.warning(
+        fmt::format("teson ps and teson trace will not find this run: {}", served.error().message));
+  }
 }
 
 Result<void> Controller::start_agent() {

@@ -68,6 +68,7 @@ class Controller {
   };
 
   Result<void> start();
+  void serve_admin();
   Result<void> start_lighthouse();
   Result<void> start_agent();
   Result<void> start_workers();

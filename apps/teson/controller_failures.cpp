@@ -119,6 +119,7 @@ Result<void> Controller::restore_sockets() {
   if (!remade) return {};
   journal_.warning(fmt::format("the folder of sockets, '{}', was removed; it is made again",
                                folder_.socket_folder().string()));
+  serve_admin();
   if (lighthouse_) lighthouse_restart_at_ = clock_.now();
   return {};
 }

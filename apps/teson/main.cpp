@@ -58,6 +58,9 @@ int run(int argc, char** argv) {
   apps::add_config(app, status);
   apps::add_lighthouse(app, status);
   apps::add_host(app, status);
+  apps::add_ps(app, status);
+  apps::add_logs(app, status);
+  apps::add_trace(app, status);
   if (is_unknown_command(app, argc, argv)) return apps::kUserError;
   try {
     app.parse(argc, argv);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -31,11 +32,22 @@ struct Handled {
   std::optional<Error> error;  ///< of the handler, or of the message
 };
 
+/// What people call an actor's class and its endpoints. Views of what lives for ever.
+struct ClassNames {
+  std::string_view class_name;
+  std::span<const std::string_view> endpoints;
+
+  std::string_view endpoint(std::uint32_t index) const {
+    return index < endpoints.size() ? endpoints[index] : std::string_view("?");
+  }
+};
+
 /// An actor's handlers without its type.
 class Behaviour {
  public:
   virtual ~Behaviour() = default;
   virtual std::uint64_t interface() const = 0;
+  virtual ClassNames names() const = 0;
   /// Runs the endpoint within a HandlerFrame and appends the encoded Result to `reply`.
   virtual Handled handle(std::uint32_t endpoint, std::span<const std::byte> arguments,
                          net::PayloadWriter& reply) = 0;
@@ -94,6 +106,7 @@ template <typename T, auto... Methods>
 struct Table<T, Endpoints<Methods...>> {
   using Entry = Handled (*)(T&, std::span<const std::byte>, net::PayloadWriter&);
   static constexpr Entry entries[] = {&invoke<T, Methods>...};
+  static constexpr std::string_view names[] = {method_name<Methods>()...};
 };
 
 template <typename T>
@@ -103,6 +116,9 @@ class TypedBehaviour final : public Behaviour {
   std::uint64_t interface() const override {
     constexpr std::uint64_t hash = interface_hash<T>();
     return hash;
+  }
+  ClassNames names() const override {
+    return {class_name<T>(), Table<T, typename T::endpoints>::names};
   }
   Handled handle(std::uint32_t endpoint, std::span<const std::byte> arguments,
                  net::PayloadWriter& reply) override {

@@ -11,6 +11,7 @@
 #include "teson/actor/mesh_place.h"
 #include "teson/actor/region.h"
 #include "teson/actor/reply_path.h"
+#include "teson/actor/trace_id.h"
 #include "teson/base/error.h"
 #include "teson/net/channel.h"
 
@@ -20,6 +21,8 @@ namespace teson::actor::detail {
 struct Envelope {
   std::uint64_t from = 0;  ///< proc
   std::uint64_t call = 0;  ///< 0: a cast
+  std::uint64_t actor = 0;
+  MessageTrace trace;
   EndpointId endpoint;
   net::Buffer buffer;
   std::size_t slice_from = 0;  ///< in the buffer: the slice it was sent to, then the arguments
@@ -57,6 +60,8 @@ class HandlerFrame {
 
   static HandlerFrame* current();
   bool handling() const { return envelope_ != nullptr; }
+  /// While handling.
+  const Envelope& envelope() const { return *envelope_; }
 
   ReplyPath reply_path() const { return {*outlet_, envelope_->from, envelope_->call}; }
   /// As message_context() says.

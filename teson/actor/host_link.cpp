@@ -96,8 +96,11 @@ void HostLink::attach(std::unique_ptr<net::Channel> channel,
                   .rank = number_,
                   .mesh = options_.name,
                   .heartbeat_ns = static_cast<std::uint64_t>(options_.heartbeat.count())};
-  proc_ = std::make_shared<RemoteProc>(runtime_, options_,
-                                       ProcPlace{static_cast<std::size_t>(number_), 0}, welcome);
+  {
+    std::lock_guard lock(mutex_);
+    proc_ = std::make_shared<RemoteProc>(runtime_, options_,
+                                         ProcPlace{static_cast<std::size_t>(number_), 0}, welcome);
+  }
   const std::weak_ptr<HostLink> weak = weak_from_this();
   proc_->attach(std::move(channel), hello_, {.ended = [weak](const ProcExit& exit) {
                   if (const auto self = weak.lock()) self->lose(exit.cause);
@@ -188,6 +191,11 @@ void HostLink::forget(std::uint64_t proc) {
 std::size_t HostLink::kept() const {
   std::lock_guard lock(mutex_);
   return lives_.size() + early_.size();
+}
+
+std::shared_ptr<RemoteProc> HostLink::proc() const {
+  std::lock_guard lock(mutex_);
+  return proc_;
 }
 
 void HostLink::lose(const std::string& why) {
@@ -296,6 +304,11 @@ void Hosts::ended(const HostProcEnd& end) {
   }
   for (const auto& link : links)
     link->ended(end);
+}
+
+std::vector<std::shared_ptr<HostLink>> Hosts::all() const {
+  std::lock_guard lock(mutex_);
+  return links_;
 }
 
 ActorRef<HostObserver> Hosts::observer() {

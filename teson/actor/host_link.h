@@ -54,6 +54,8 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   /// Loop's thread: its agent is connected anew.
   void supplant();
   void release();
+  /// The agent's process. Nothing before it is attached.
+  std::shared_ptr<RemoteProc> proc() const;
 
  private:
   void lose(const std::string& why);
@@ -92,6 +94,8 @@ class Hosts {
   /// Loop's thread.
   void ended(const HostProcEnd& end);
   void close();
+  /// In the order of their joining, those that are gone too.
+  std::vector<std::shared_ptr<HostLink>> all() const;
   ActorRef<HostObserver> observer();
 
  private:

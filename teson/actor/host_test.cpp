@@ -100,6 +100,25 @@ class HostTest : public MeshTest {
   Told<std::vector<std::size_t>> restarts;
 };
 
+TEST_F(HostTest, agents_and_the_processes_they_have_started_are_seen) {
+  const auto one = agent();
+  auto hosts = system.wait_hosts(1, in(10s));
+  ASSERT_TRUE(hosts) << hosts.error().describe();
+  auto mesh = hosts->spawn_procs({{"gpu", 2}}, on_host());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  ASSERT_TRUE(mesh->wait_attached(in(10s)));
+  const auto seen = system.inspect();
+  ASSERT_EQ(seen.hosts.size(), 1U);
+  EXPECT_EQ(seen.hosts[0].pid, one->pid());
+  EXPECT_EQ(seen.hosts[0].gone + seen.hosts[0].no_answer, "");
+  ASSERT_EQ(seen.hosts[0].actors.size(), 1U);
+  EXPECT_EQ(seen.hosts[0].actors[0].class_name, "HostAgent");
+  ASSERT_EQ(seen.meshes.size(), 1U);
+  ASSERT_EQ(seen.meshes[0].procs.size(), 2U);
+  EXPECT_EQ(seen.meshes[0].procs[1].pid, mesh->pid(1));
+  EXPECT_EQ(seen.meshes[0].procs[1].host, seen.hosts[0].name);
+}
+
 TEST_F(HostTest, processes_start_on_hosts_that_have_joined_and_are_called_like_any) {
   const auto one = agent();
   const auto two = agent();

@@ -1,9 +1,11 @@
 #include "teson/actor/local_actor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "teson/actor/wire.h"
 #include "teson/base/check.h"
@@ -17,6 +19,13 @@ constexpr int nesting_max = 8;
 /// Handlers of such actors that run on this thread: theirs or another's.
 thread_local int nesting = 0;
 
+/// As of the kernel's last tick: milliseconds old, and much cheaper than the exact time.
+Instant recent_now() {
+  struct timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return Instant(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
+}
+
 }  // namespace
 
 bool must_not_wait() {
@@ -29,7 +38,8 @@ LocalActor::LocalActor(std::string name, SpawnPlace place, MailboxLimits limits,
       place_(std::move(place)),
       limits_(limits),
       options_(options),
-      hooks_(std::move(hooks)) {
+      hooks_(std::move(hooks)),
+      turn_since_(recent_now()) {
   thread_ = std::thread([this, make = std::move(make)] { run(make); });
 }
 
@@ -50,11 +60,11 @@ Result<void> LocalActor::push(Envelope envelope, bool in_place) {
   std::unique_lock lock(mutex_);
   if (in_place && options_.handlers == Handlers::in_place && !turn_taken_ && mailbox_.empty() &&
       !stopping_ && nesting < nesting_max) {
-    turn_taken_ = true;
+    begin_turn(envelope);
     lock.unlock();
-    handle(envelope);
+    const bool handled = handle(envelope);
     lock.lock();
-    turn_taken_ = false;
+    end_turn(handled);
     const bool wake = stopping_ || !mailbox_.empty();
     lock.unlock();
     if (wake) changed_.notify_one();
@@ -63,6 +73,7 @@ Result<void> LocalActor::push(Envelope envelope, bool in_place) {
   const std::size_t size = envelope.buffer.size();
   if (!mailbox_.empty() &&
       (mailbox_.size() >= limits_.messages_max || mailbox_bytes_ + size > limits_.bytes_max)) {
+    ++refused_;
     return fail(ErrorKind::overloaded,
                 fmt::format("the mailbox of actor '{}' is full: {} messages, {} bytes (at most "
                             "{} and {}); try later",
@@ -82,21 +93,73 @@ void LocalActor::run(const Make& make) {
   construct(make);
   std::unique_lock lock(mutex_);
   turn_taken_ = false;
+  if (behaviour_) names_ = behaviour_->names();
   while (true) {
     changed_.wait(lock, [&] { return !turn_taken_ && (stopping_ || !mailbox_.empty()); });
     if (stopping_) break;
-    turn_taken_ = true;
     const Envelope envelope = std::move(mailbox_.front());
     mailbox_.pop_front();
     mailbox_bytes_ -= envelope.buffer.size();
+    begin_turn(envelope);
     lock.unlock();
-    handle(envelope);
+    const bool handled = handle(envelope);
     lock.lock();
-    turn_taken_ = false;
+    end_turn(handled);
   }
   turn_taken_ = true;
   lock.unlock();
   drop_state({ErrorKind::aborted, fmt::format("actor '{}' was stopped", name_)});
+}
+
+void LocalActor::begin_turn(const Envelope& envelope) {
+  turn_taken_ = true;
+  turn_since_ = recent_now();
+  handled_now_ = &envelope;
+}
+
+void LocalActor::end_turn(bool handled) {
+  turn_taken_ = false;
+  handled_now_ = nullptr;
+  ++(handled ? handled_ : refused_);
+}
+
+ActorSnapshot LocalActor::snapshot() const {
+  std::lock_guard lock(mutex_);
+  ActorSnapshot snapshot{.name = name_,
+                         .mailbox_messages = mailbox_.size(),
+                         .mailbox_bytes = mailbox_bytes_,
+                         .handled = handled_,
+                         .refused = refused_,
+                         .last_failure = last_failure_,
+                         .last_failure_trace = last_failure_trace_};
+  if (names_) snapshot.class_name = names_->class_name;
+  if (turn_taken_) snapshot.busy = std::max(Duration::zero(), recent_now() - turn_since_);
+  if (handled_now_ != nullptr && names_) {
+    snapshot.handler = names_->endpoint(handled_now_->endpoint.index);
+    snapshot.trace = handled_now_->trace.trace;
+  }
+  snapshot.state = failed_        ? ActorState::failed
+                   : !turn_taken_ ? ActorState::idle
+                   : names_       ? ActorState::busy
+                                  : ActorState::starting;
+  return snapshot;
+}
+
+std::optional<TraceEvent> LocalActor::running() const {
+  std::lock_guard lock(mutex_);
+  if (handled_now_ == nullptr) return std::nullopt;
+  TraceEvent event = handler_event(*handled_now_, turn_since_);
+  event.running = true;
+  return event;
+}
+
+TracedActor LocalActor::traced() const {
+  std::lock_guard lock(mutex_);
+  TracedActor traced{.name = name_};
+  if (!names_) return traced;
+  traced.class_name = names_->class_name;
+  traced.endpoints.assign(names_->endpoints.begin(), names_->endpoints.end());
+  return traced;
 }
 
 void LocalActor::construct(const Make& make) {
@@ -104,18 +167,27 @@ void LocalActor::construct(const Make& make) {
   if (made) {
     behaviour_ = std::move(*made);
   } else {
-    die(std::move(made).error().in("starting actor '" + name_ + "'"));
+    const Error error = std::move(made).error().in("starting actor '" + name_ + "'");
+    note_failure(error, 0);
+    die(error);
   }
 }
 
-void LocalActor::handle(const Envelope& envelope) {
-  if (dead_) return refuse(envelope, ended());
+bool LocalActor::handle(const Envelope& envelope) {
+  if (dead_) {
+    refuse(envelope, ended());
+    return false;
+  }
   const bool in_place = options_.handlers == Handlers::in_place;
+  const bool traced = hooks_.trace != nullptr && hooks_.trace->on();
+  const Instant begun = traced ? std::chrono::steady_clock::now() : Instant();
   nesting += in_place ? 1 : 0;
-  dispatch(envelope);
+  const bool handled = dispatch(envelope);
   nesting -= in_place ? 1 : 0;
+  if (traced && handled) hooks_.trace->handled(envelope, begun);
   // A dead actor's state goes at once, its address stays to say why.
   if (dead_) drop_state(ended());
+  return handled;
 }
 
 void LocalActor::drop_state(const Error& why) {
@@ -123,26 +195,32 @@ void LocalActor::drop_state(const Error& why) {
   behaviour_.reset();
 }
 
-void LocalActor::dispatch(const Envelope& envelope) {
+bool LocalActor::dispatch(const Envelope& envelope) {
   if (envelope.endpoint.interface != behaviour_->interface()) {
-    return refuse(envelope,
-                  interface_mismatch(name_, behaviour_->interface(), envelope.endpoint.interface));
+    refuse(envelope,
+           interface_mismatch(name_, behaviour_->interface(), envelope.endpoint.interface));
+    return false;
   }
   const bool waiting = envelope.call != 0;
   const HandlerFrame frame(hooks_.outlet, place_, envelope);
   net::PayloadWriter reply = ReplyPath::begin_reply();
   const Handled handled = behaviour_->handle(envelope.endpoint.index, envelope.arguments(), reply);
+  if (handled.error && handled.reply != Handled::Reply::refused)
+    note_failure(*handled.error, envelope.trace.trace);
   switch (handled.reply) {
     case Handled::Reply::refused:
-      return refuse(envelope, *handled.error);
+      refuse(envelope, *handled.error);
+      return false;
     case Handled::Reply::written:
-      if (waiting) return hooks_.reply(envelope.from, envelope.call, std::move(reply));
-      break;
+      if (!waiting) break;
+      hooks_.reply(envelope.from, envelope.call, std::move(reply));
+      return true;
     case Handled::Reply::later:
       if (waiting && frame.port_dropped()) refuse(envelope, handled.error.value_or(unanswered()));
       break;
   }
   if (handled.error) die(*handled.error);
+  return true;
 }
 
 void LocalActor::refuse(const Envelope& envelope, const Error& error) {
@@ -152,8 +230,20 @@ void LocalActor::refuse(const Envelope& envelope, const Error& error) {
   hooks_.reply(envelope.from, envelope.call, std::move(reply));
 }
 
+void LocalActor::note_failure(const Error& error, std::uint64_t trace) {
+  std::string text = error.describe();
+  if (text.size() > ActorSnapshot::failure_bytes_max) text.resize(ActorSnapshot::failure_bytes_max);
+  std::lock_guard lock(mutex_);
+  last_failure_ = std::move(text);
+  last_failure_trace_ = trace;
+}
+
 void LocalActor::die(const Error& error) {
   dead_ = error;
+  {
+    std::lock_guard lock(mutex_);
+    failed_ = true;
+  }
   hooks_.failed(error);
 }
 

@@ -15,6 +15,9 @@
 #include "teson/actor/behaviour.h"
 #include "teson/actor/endpoints.h"
 #include "teson/actor/handler_frame.h"
+#include "teson/actor/inspect.h"
+#include "teson/actor/trace_ring.h"
+#include "teson/base/clock.h"
 #include "teson/base/error.h"
 #include "teson/net/channel.h"
 
@@ -36,6 +39,8 @@ class LocalActor {
     std::function<void(const Error&)> failed;
     /// For replies that come later.
     std::shared_ptr<ReplyOutlet> outlet;
+    /// What its handlers do; outlives it. None: nobody wants to know.
+    TraceRing* trace = nullptr;
   };
   using Make = std::function<Result<std::unique_ptr<Behaviour>>()>;
 
@@ -51,15 +56,24 @@ class LocalActor {
   /// Drops what was not yet begun, waits for the handler that runs. Once.
   void stop();
   const std::string& name() const { return name_; }
+  /// All but its number. Threads: any; waits for no handler.
+  ActorSnapshot snapshot() const;
+  /// Its handler that runs now.
+  std::optional<TraceEvent> running() const;
+  TracedActor traced() const;
 
  private:
   void run(const Make& make);
   void construct(const Make& make);
-  /// With the turn.
-  void handle(const Envelope& envelope);
-  void dispatch(const Envelope& envelope);
+  /// Under mutex_: the turn is taken for a message, which outlives it, and given back.
+  void begin_turn(const Envelope& envelope);
+  void end_turn(bool handled);
+  /// With the turn. Whether a handler has run.
+  bool handle(const Envelope& envelope);
+  bool dispatch(const Envelope& envelope);
   void drop_state(const Error& why);
   void refuse(const Envelope& envelope, const Error& error);
+  void note_failure(const Error& error, std::uint64_t trace);
   void die(const Error& error);
   Error ended() const;
 
@@ -68,12 +82,20 @@ class LocalActor {
   const MailboxLimits limits_;
   const ActorOptions options_;
   const Hooks hooks_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Envelope> mailbox_;
   std::size_t mailbox_bytes_ = 0;
   bool stopping_ = false;
-  bool turn_taken_ = true;                ///< a handler runs; first of all the actor is made
+  bool turn_taken_ = true;  ///< a handler runs; first of all the actor is made
+  Instant turn_since_;
+  const Envelope* handled_now_ = nullptr;
+  std::optional<ClassNames> names_;  ///< once it is made
+  std::uint64_t handled_ = 0;
+  std::uint64_t refused_ = 0;
+  bool failed_ = false;
+  std::string last_failure_;
+  std::uint64_t last_failure_trace_ = 0;
   std::unique_ptr<Behaviour> behaviour_;  ///< whoever has the turn
   std::optional<Error> dead_;             ///< whoever has the turn
   std::thread thread_;

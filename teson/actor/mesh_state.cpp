@@ -35,10 +35,17 @@ Result<ProcMesh> MeshState::make(Runtime& runtime, const Shape& shape, ProcOptio
   TESON_TRY_VOID(shape.validate());
   auto state =
       std::make_shared<MeshState>(runtime, shape, std::move(options), std::move(placement));
+  runtime.mesh_list.add(state);
   // From here on the mesh ends what was started.
   ProcMesh mesh(state);
   TESON_TRY_VOID(state->start_all());
   return mesh;
+}
+
+std::optional<MeshState::Members> MeshState::members() const {
+  std::lock_guard lock(mutex_);
+  if (stopped_) return std::nullopt;
+  return Members{options_.name, shape_, procs_};
 }
 
 std::string MeshState::ticket(std::size_t rank) const {

@@ -54,6 +54,14 @@ class MeshState : public std::enable_shared_from_this<MeshState>, private Superv
   /// Ends all processes; from then on nothing of the runtime is used.
   void stop();
 
+  struct Members {
+    std::string name;
+    Shape shape;
+    std::vector<std::shared_ptr<RemoteProc>> procs;  ///< by rank
+  };
+  /// Nothing once it is being stopped.
+  std::optional<Members> members() const;
+
   BegunCall begin(const Region& region, Duration deadline) const;
   /// To the rank that is alive and has the fewest calls unanswered; to any if none is alive.
   BegunCall begin_choice(const Region& region, Duration deadline);

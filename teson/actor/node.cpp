@@ -34,9 +34,15 @@ net::PayloadWriter call_payload(std::uint64_t actor, std::uint64_t call, Endpoin
                                 std::string_view slice) {
   net::PayloadWriter payload;
   net::encode_to(payload, CallHeader{actor, call, endpoint.interface, endpoint.index,
-                                     static_cast<std::uint32_t>(slice.size())});
+                                     static_cast<std::uint32_t>(slice.size()), next_message()});
   payload.append(slice.data(), slice.size());
   return payload;
+}
+
+CallHeader header_of(std::string_view payload) {
+  const auto header = net::decode<CallHeader>(payload.substr(0, call_header_bytes));
+  TESON_CHECK(header.has_value());
+  return *header;
 }
 
 void log_undelivered(const UndeliveredCast& lost) {
@@ -105,12 +111,14 @@ Result<void> Node::send(std::uint64_t proc, const net::Payload& payload, bool aw
   if (proc != self_) {
     const auto way = route(proc);
     if (!way) return fail(gone(proc));
+    if (trace_ring_.on()) trace_ring_.sent(proc, header_of(payload.text()));
     auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::call), payload);
     if (sent && awaited && way->unanswered) ++*way->unanswered;
     return sent;
   }
   TESON_TRY(const auto header,
             net::decode<CallHeader>(payload.text().substr(0, call_header_bytes)));
+  if (trace_ring_.on()) trace_ring_.sent(self_, header);
   return deliver(self_, header, net::Buffer(payload), true);
 }
 
@@ -145,6 +153,8 @@ void Node::take(std::uint64_t from, net::Message message) {
       return receive_actor_failed(from, message.payload);
     case Kind::undelivered:
       return receive_undelivered(from, message.payload);
+    case Kind::inspect:
+      return receive_inspect(from, message.payload);
     case Kind::stop:
       if (hooks_.stop_asked) hooks_.stop_asked();
       return;
@@ -191,6 +201,8 @@ Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Bu
   }
   return actor->push({.from = from,
                       .call = header.call,
+                      .actor = header.actor,
+                      .trace = header.trace,
                       .endpoint = {header.interface, header.endpoint},
                       .buffer = std::move(buffer),
                       .slice_from = call_header_bytes,
@@ -306,7 +318,8 @@ Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t
       .undelivered = [this, id](std::uint64_t proc,
                                 const Error& error) { tell_undelivered(proc, id, error); },
       .failed = [this, owner, id, name](const Error& error) { tell_owner(owner, id, name, error); },
-      .outlet = outlet_};
+      .outlet = outlet_,
+      .trace = &trace_ring_};
   actors_.emplace(id, std::make_shared<LocalActor>(name, std::move(place), limits_, options,
                                                    std::move(make), std::move(hooks)));
   return {};

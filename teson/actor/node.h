@@ -14,10 +14,12 @@
 #include <vector>
 
 #include "teson/actor/endpoints.h"
+#include "teson/actor/inspect.h"
 #include "teson/actor/local_actor.h"
 #include "teson/actor/pending.h"
 #include "teson/actor/reply_path.h"
 #include "teson/actor/serial_thread.h"
+#include "teson/actor/trace_ring.h"
 #include "teson/actor/wire.h"
 #include "teson/net/channel.h"
 
@@ -99,6 +101,12 @@ class Node {
   };
   void serve(std::uint64_t class_hash, Served served);
 
+  /// Its actors, by number. Waits for no handler.
+  std::vector<ActorSnapshot> inspect() const;
+  TraceRing& trace_ring() { return trace_ring_; }
+  /// What the ring has, the handlers that run now, and what the actors are called.
+  TraceReport end_trace();
+
   /// Ends the actors (waiting for running handlers) and fails what waits. Idempotent. Not from an
   /// actor's or the loop's thread.
   void close();
@@ -118,10 +126,13 @@ class Node {
   Result<Served> served(const SpawnRequest& request) const;
   void receive_actor_failed(std::uint64_t from, const net::Buffer& payload);
   void receive_undelivered(std::uint64_t from, const net::Buffer& payload);
+  void receive_inspect(std::uint64_t from, const net::Buffer& payload);
   void refuse(std::uint64_t from, const CallHeader& header, const Error& error);
   void tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error);
   void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
                   const Error& error);
+  /// By number.
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<LocalActor>>> actors() const;
   Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
                            SpawnPlace place, LocalActor::Make make, ActorOptions options);
   void reply(std::uint64_t proc, std::uint64_t call, net::PayloadWriter reply);
@@ -136,6 +147,7 @@ class Node {
   const std::size_t rank_;
   const MailboxLimits limits_;
   const Hooks hooks_;
+  TraceRing trace_ring_;
   const std::shared_ptr<ReplyOutlet> outlet_;
   const std::shared_ptr<PendingTable> pending_;
 

@@ -42,7 +42,11 @@ std::vector<std::pair<Kind, std::string>> samples() {
                                                  .name = "e"})},
           {Kind::stop, ""},
           {Kind::actor_failed, net::encode(ActorFailed{1, "name", {ErrorKind::failed, "why"}})},
-          {Kind::undelivered, net::encode(Undelivered{1, {ErrorKind::overloaded, "full"}})}};
+          {Kind::undelivered, net::encode(Undelivered{1, {ErrorKind::overloaded, "full"}})},
+          {Kind::inspect, net::encode(InspectRequest{.call = 3})},
+          {Kind::inspect,
+           net::encode(InspectRequest{.what = InspectRequest::What::begin_trace, .events = ~0ULL})},
+          {Kind::inspect, net::encode(InspectRequest{.what = InspectRequest::What::end_trace})}};
 }
 
 class NodeTest : public ::testing::Test {

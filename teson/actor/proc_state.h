@@ -44,7 +44,9 @@ struct Proc::State {
       (void)channel->send(static_cast<std::uint16_t>(detail::Kind::pong), std::string());
       return;
     }
-    if (started) return node.receive(parent_proc, std::move(message));
+    // What can be seen is told by this thread, and before there are actors.
+    if (started || message.kind == static_cast<std::uint16_t>(detail::Kind::inspect))
+      return node.receive(parent_proc, std::move(message));
     if (held.size() < held_messages_max) return held.push_back(std::move(message));
     log_error("actor", "more than {} messages came from the parent before Proc::start: giving up",
               held_messages_max);

@@ -373,6 +373,10 @@ pid_t RemoteProc::pid() const {
   return life_ ? static_cast<pid_t>(life_->pid()) : 0;
 }
 
+std::string RemoteProc::host() const {
+  return life_ ? life_->host() : runtime_.host_name;
+}
+
 void RemoteProc::set_networked() {
   std::lock_guard lock(mutex_);
   networked_ = true;
@@ -405,6 +409,8 @@ std::optional<Error> RemoteProc::gone() const {
 }
 
 Result<void> RemoteProc::send(Kind kind, net::Payload payload) {
+  if (kind == Kind::call && runtime_.node.trace_ring().on())
+    runtime_.node.trace_ring().sent(id(), header_of(payload.text()));
   std::shared_ptr<net::Channel> channel;
   {
     std::lock_guard lock(mutex_);

@@ -50,6 +50,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   std::uint64_t id() const { return welcome_.proc; }
   const ProcPlace& place() const { return place_; }
   pid_t pid() const;
+  /// Name of its machine.
+  std::string host() const;
   bool attached() const;
   /// Whose agent has started it, if one has.
   const HostLink* host_link() const { return host_.get(); }

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "teson/actor/host_link.h"
 #include "teson/actor/links.h"
+#include "teson/actor/mesh_list.h"
 #include "teson/actor/node.h"
 #include "teson/actor/serial_thread.h"
 #include "teson/actor/system.h"
@@ -38,6 +40,8 @@ struct Runtime {
   Hosts hosts{*this};
   std::atomic<std::uint64_t> next_proc{1};  ///< 0 is this process
   std::atomic<int> meshes{0};
+  MeshList mesh_list;
+  std::mutex trace_mutex;  ///< one trace at a time
 };
 
 }  // namespace teson::actor::detail

@@ -6,8 +6,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "teson/actor/admin.h"
+#include "teson/actor/inspect_json.h"
 #include "teson/actor/mesh_state.h"
 #include "teson/actor/runtime.h"
+#include "teson/actor/trace.h"
 #include "teson/base/check.h"
 #include "teson/base/host_name.h"
 #include "teson/base/log.h"
@@ -50,6 +53,7 @@ System::System(SystemOptions options)
     : runtime_(std::make_unique<detail::Runtime>(std::move(options))) {}
 
 System::~System() {
+  admin_.reset();
   TESON_CHECK(runtime_->meshes.load() == 0 && "a ProcMesh must go before its System");
   runtime_->links.close();
   runtime_->hosts.close();
@@ -66,6 +70,23 @@ detail::Node& System::node() {
 }
 Duration System::call_deadline() const {
   return runtime_->options.call_deadline;
+}
+
+Result<std::string> System::trace(Duration length) {
+  TESON_TRY(const auto procs, detail::take_trace(*runtime_, length, -1));
+  return detail::chrome_trace(procs);
+}
+
+Result<void> System::serve_admin(const net::Address& address) {
+  admin_.reset();
+  const auto answer = [this](const detail::AdminRequest& request,
+                             int cancel_fd) -> Result<std::string> {
+    if (request.what == detail::AdminRequest::What::ps) return to_json(inspect());
+    TESON_TRY(const auto procs, detail::take_trace(*runtime_, request.length, cancel_fd));
+    return detail::chrome_trace(procs);
+  };
+  TESON_TRY(admin_, detail::AdminServer::listen(address, answer));
+  return {};
 }
 
 Host this_host(System& system) {

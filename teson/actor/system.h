@@ -8,6 +8,7 @@
 
 #include "teson/actor/actor.h"
 #include "teson/actor/actor_ref.h"
+#include "teson/actor/inspect.h"
 #include "teson/actor/proc_mesh.h"
 #include "teson/actor/proc_options.h"
 #include "teson/actor/region.h"
@@ -63,6 +64,7 @@ class HostMesh;
 
 namespace detail {
 struct Runtime;
+class AdminServer;
 class HostLink;
 }  // namespace detail
 
@@ -96,6 +98,25 @@ class System {
   /// would. `invalid` before listen.
   Result<ProcMesh> expect_procs(const Shape& shape, ProcOptions options);
 
+  /// What can be seen of this process, the hosts that have joined and all processes that are owned:
+  /// told by their I/O threads, so that a handler that is stuck is seen as busy. Blocks until every
+  /// process has answered, at most `deadline`: one that does not, because it is stopped or cannot be
+  /// reached, is shown without its actors, and why. Not on the I/O thread, nor in a handler that
+  /// runs in place.
+  SystemSnapshot inspect(Duration deadline = inspect_deadline);
+  /// Messages and handlers of this process and of those it owns, from now on for `length`, as JSON
+  /// that Chrome and Perfetto show: a process each, a thread an actor, a slice a handler, an arrow a
+  /// message; `trace` of each is its trace_id(). A process keeps its last 65,536 events at most.
+  /// Processes that attach meanwhile are there from then on; of one that ends meanwhile nothing is
+  /// left. The clocks of several hosts are not aligned.
+  /// Blocks, as inspect does. `overloaded` while another trace is being taken.
+  Result<std::string> trace(Duration length);
+  /// Lets other processes of the same user look, through a Unix socket that only they can reach:
+  /// `teson ps unix:/PATH`, `teson trace unix:/PATH`, or a line of JSON (docs/formats/admin.md). A second call moves it, or
+  /// makes a socket again that was removed. Errors: `invalid` for another kind of address, else of
+  /// binding it.
+  Result<void> serve_admin(const net::Address& address);
+
   /// Makes `actor` an actor of this process, with a thread of its own; others reach it through the
   /// reference, also from child processes that got it as an argument. It lives as long as the
   /// System.
@@ -115,6 +136,7 @@ class System {
   detail::Node& node();
   Duration call_deadline() const;
   std::unique_ptr<detail::Runtime> runtime_;
+  std::unique_ptr<detail::AdminServer> admin_;
 };
 
 /// A machine on which processes can be started: the one that this process runs on, or one whose

@@ -7,10 +7,14 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "teson/actor/inspect.h"
 #include "teson/actor/region.h"
 #include "teson/actor/shape.h"
+#include "teson/actor/trace_id.h"
+#include "teson/actor/trace_ring.h"
 #include "teson/base/error.h"
 #include "teson/net/channel.h"
 #include "teson/net/codec.h"
@@ -27,6 +31,7 @@ enum class Kind : std::uint16_t {
   undelivered = 6,   ///< Undelivered: a cast that the receiver could not take
   ping = 7,          ///< empty: the owner asks for a sign of life, and gives one
   pong = 8,          ///< empty: the answer
+  inspect = 9,       ///< InspectRequest: the owner asks what can be seen; answered by a reply
 };
 
 inline bool is_reply(const net::Message& message) {
@@ -40,6 +45,7 @@ struct CallHeader {
   std::uint32_t endpoint = 0;
   /// Of the RegionLayout it was sent to, which follows; 0: all that was spawned.
   std::uint32_t slice_bytes = 0;
+  MessageTrace trace;
 };
 struct ReplyHeader {
   std::uint64_t call = 0;
@@ -65,6 +71,16 @@ struct ActorFailed {
 struct Undelivered {
   std::uint64_t actor = 0;
   Error error;
+};
+struct InspectRequest {
+  enum class What : std::uint8_t {
+    actors,       ///< the reply: a vector of ActorSnapshot
+    begin_trace,  ///< the reply: nothing
+    end_trace,    ///< the reply: TraceReport
+  };
+  std::uint64_t call = 0;
+  What what = What::actors;
+  std::uint64_t events = 0;  ///< to remember
 };
 
 /// The parent's part of the handshake.
@@ -106,9 +122,13 @@ inline constexpr const char* link_job = "teson";
 inline constexpr const char* link_purpose = "actor";
 
 constexpr std::uint64_t wire_hash() {
-  return net::schema_hash<std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed,
-                                     Undelivered, Welcome, Hello, OwnerHello, LinkHello>>();
+  return net::schema_hash<
+      std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, InspectRequest,
+                 std::vector<ActorSnapshot>, TraceReport, Welcome, Hello, OwnerHello, LinkHello>>();
 }
+
+/// Of a call or cast that call_payload has begun.
+CallHeader header_of(std::string_view payload);
 
 /// "expected interface Worker 00ab…, found …"
 Error interface_mismatch(const std::string& class_name, std::uint64_t expected,

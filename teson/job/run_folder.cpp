@@ -21,6 +21,8 @@ namespace {
 constexpr std::size_t kSecretDigits = 64;
 constexpr std::size_t kConfigBytesMax = 1 << 20;
 constexpr int kPreviousMax = 10'000;
+constexpr std::size_t kPathBytesMax = 4096;
+constexpr const char* kAdminSocket = "admin";
 
 std::string name_of(const fs::path& path) {
   return path.filename().string();
@@ -135,6 +137,16 @@ bool has_begun(const RunPaths& paths) {
                        !fs::is_empty(paths.checkpoints(), code) && !code);
 }
 
+fs::path RunFolder::admin_socket() const {
+  return socket_folder() / kAdminSocket;
+}
+
+std::optional<fs::path> admin_socket(const RunPaths& paths) {
+  const auto folder = read_file(paths.sockets_file(), kPathBytesMax);
+  if (!folder) return std::nullopt;
+  return OwnedSocketFolder{*folder, {}}.sockets() / kAdminSocket;
+}
+
 fs::path RunPaths::worker_log(int replica) const {
   return logs() / fmt::format("worker-{}.log", replica);
 }
@@ -222,7 +234,8 @@ Result<void> RunFolder::settle(const Config& config, const RunFolderOptions& opt
 }
 
 Result<void> RunFolder::make_sockets(const fs::path& base) {
-  if (const auto old = read_file(paths_.sockets_file(), 4096)) remove_stale_socket_folder(*old);
+  if (const auto old = read_file(paths_.sockets_file(), kPathBytesMax))
+    remove_stale_socket_folder(*old);
   TESON_TRY(const fs::path chosen, socket_base(base));
   remove_stale_socket_folders(chosen);
   TESON_TRY(auto made, make_socket_folder(chosen));

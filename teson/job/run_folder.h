@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "teson/base/error.h"
@@ -68,6 +69,8 @@ class RunFolder {
   /// A folder of mode 0700 with a short path: names of up to 40 bytes in it fit a unix socket's
   /// address.
   std::filesystem::path socket_folder() const { return sockets_.folder.sockets(); }
+  /// Where the run can be looked at while it goes on.
+  std::filesystem::path admin_socket() const;
   /// Makes the folder of sockets again if somebody removed it; whether it was.
   Result<bool> restore_sockets() { return restore_socket_folder(sockets_.folder); }
   /// Whether paths().dir still is the folder that was opened: false once it was moved or removed.
@@ -96,6 +99,10 @@ class RunFolder {
 
 /// Whether a run has something to go on from: a committed step or a checkpoint.
 bool has_begun(const RunPaths& paths);
+
+/// Of the run that goes on in a folder; nothing if it has ended. One that was killed may have left
+/// it, with nobody listening there.
+std::optional<std::filesystem::path> admin_socket(const RunPaths& paths);
 
 /// What is read by a worker, or by a later command. `invalid` if the file is not 64 hexadecimal
 /// digits or others may read it.

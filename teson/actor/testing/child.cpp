@@ -28,6 +28,7 @@
 #include "teson/actor/proc.h"
 #include "teson/actor/system.h"
 #include "teson/actor/testing/interfaces.h"
+#include "teson/actor/trace_id.h"
 
 namespace {
 
@@ -108,6 +109,7 @@ class WorkerActor final : public Worker {
     if (value < 0) return fail(ErrorKind::failed, "nothing to give");
     return value;
   }
+  std::uint64_t trace() override { return trace_id(); }
 
  private:
   Proc& proc_;

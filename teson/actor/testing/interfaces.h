@@ -68,10 +68,12 @@ class Worker {
   /// After milliseconds[rank]: values[rank], or an error if that is negative.
   virtual Result<double> give(const std::vector<double>& values,
                               const std::vector<int>& milliseconds) = 0;
-  using endpoints =
-      Endpoints<&Worker::add, &Worker::history, &Worker::echo, &Worker::refuse, &Worker::throws,
-                &Worker::nap, &Worker::crash, &Worker::place, &Worker::greeting, &Worker::tell,
-                &Worker::ask, &Worker::see, &Worker::note, &Worker::notes, &Worker::give>;
+  /// Of the message that asks.
+  virtual std::uint64_t trace() = 0;
+  using endpoints = Endpoints<&Worker::add, &Worker::history, &Worker::echo, &Worker::refuse,
+                              &Worker::throws, &Worker::nap, &Worker::crash, &Worker::place,
+                              &Worker::greeting, &Worker::tell, &Worker::ask, &Worker::see,
+                              &Worker::note, &Worker::notes, &Worker::give, &Worker::trace>;
   using arguments = std::tuple<std::string>;
 };
 

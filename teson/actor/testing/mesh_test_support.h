@@ -70,8 +70,7 @@ using Exits = Told<ProcExit>;
 /// A system, a folder for logs, and options that start the test's child program.
 class MeshTest : public ::testing::Test {
  protected:
-  explicit MeshTest(SystemOptions system_options = {})
-      : system(noting(std::move(system_options))) {
+  explicit MeshTest(SystemOptions system_options = {}) : system(noting(std::move(system_options))) {
     char name[] = "/tmp/teson-actor-XXXXXX";
     folder_ = ::mkdtemp(name);
   }

@@ -311,6 +311,17 @@ TEST_F(HostTest, a_process_that_others_start_attaches_by_its_ticket_once) {
   EXPECT_EQ(zero.wait(), 0) << "it leaves when asked";
 }
 
+TEST_F(HostTest, a_call_to_who_has_not_attached_names_it) {
+  auto mesh = system.expect_procs({{"replica", 2}}, options());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  const auto workers = mesh->spawn<Worker>("worker", "");
+  const auto reply = workers.within(50ms).at(1).call_one<&Worker::add>(1).wait();
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().kind, ErrorKind::timed_out);
+  for (const char* part : {"rank 1", "mesh 'workers'", "has not attached"})
+    EXPECT_TRUE(contains(reply.error().message, part)) << reply.error().message;
+}
+
 TEST_F(HostTest, guests_need_a_door) {
   System closed;
   const auto mesh = closed.expect_procs({{"replica", 1}}, options());

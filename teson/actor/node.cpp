@@ -66,17 +66,24 @@ Node::~Node() {
   TESON_CHECK(closed_);
 }
 
+void Node::expect_route(std::uint64_t proc, std::string where) {
+  std::lock_guard lock(mutex_);
+  expected_[proc] = std::move(where);
+}
+
 void Node::add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
                      std::shared_ptr<CallCount> unanswered) {
   auto route = std::make_shared<const Route>(
       Route{std::move(channel), std::move(where), std::move(unanswered)});
   std::lock_guard lock(mutex_);
   routes_[proc] = std::move(route);
+  expected_.erase(proc);
 }
 
 void Node::remove_route(std::uint64_t proc, std::optional<Error> why) {
   std::shared_ptr<const Route> dropped;  // ends after the lock
   std::lock_guard lock(mutex_);
+  expected_.erase(proc);
   if (why) ends_.emplace_back(proc, std::move(*why));
   if (ends_.size() > ends_kept) ends_.pop_front();
   const auto found = routes_.find(proc);
@@ -94,8 +101,9 @@ std::shared_ptr<const Node::Route> Node::route(std::uint64_t proc) const {
 std::string Node::where(std::uint64_t proc) const {
   if (proc == self_) return "this process";
   std::lock_guard lock(mutex_);
-  const auto found = routes_.find(proc);
-  return found == routes_.end() ? fmt::format("proc {}", proc) : found->second->where;
+  if (const auto found = routes_.find(proc); found != routes_.end()) return found->second->where;
+  if (const auto found = expected_.find(proc); found != expected_.end()) return found->second;
+  return fmt::format("proc {}", proc);
 }
 
 Error Node::gone(std::uint64_t proc) const {

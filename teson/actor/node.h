@@ -71,6 +71,8 @@ class Node {
   std::uint64_t self() const { return self_; }
   PendingTable& pending() { return *pending_; }
 
+  /// There will be a route to it; until then messages call it this.
+  void expect_route(std::uint64_t proc, std::string where);
   /// `where`: what messages call it. `unanswered`, if there is one, counts the calls that are sent
   /// by reference; whoever gives it counts the replies.
   void add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
@@ -153,7 +155,8 @@ class Node {
 
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes_;
-  std::deque<std::pair<std::uint64_t, Error>> ends_;  ///< of procs, the last ones
+  std::unordered_map<std::uint64_t, std::string> expected_;  ///< what messages call those
+  std::deque<std::pair<std::uint64_t, Error>> ends_;         ///< of procs, the last ones
   std::unordered_map<std::uint64_t, std::shared_ptr<LocalActor>> actors_;
   std::unordered_map<std::uint64_t, Served> served_;
   std::uint64_t next_actor_;

@@ -188,6 +188,7 @@ void RemoteProc::begin(std::shared_ptr<ProcLife> life, Hooks hooks) {
       return adopt(std::move(channel), hello);
     }
     if (!networked()) return;
+    runtime_.node.expect_route(id(), name() + ", which has not attached yet,");
     timer_ = runtime_.loop.after(options_.attach_deadline, [this] {
       end_because(
           fmt::format("it has not attached within {:.0f} s", to_seconds(options_.attach_deadline)));

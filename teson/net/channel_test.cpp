@@ -196,11 +196,11 @@ TEST(Channel, bounds_what_waits_to_be_sent) {
 }
 
 TEST(Channel, tells_how_far_a_message_has_come_that_is_still_on_its_way) {
+  Heard heard;
   Loop loop;
   int fds[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
   auto channel = Channel::adopt(loop, Fd(fds[0]), HandshakeRole::acceptor, options());
-  Heard heard;
   channel->start(heard.callbacks());
   Socket raw{Fd(fds[1]), Address()};
   ASSERT_TRUE(run_handshake(raw, options().handshake, in(5s)));

@@ -61,7 +61,7 @@ struct ChannelCallbacks {
   std::function<void()> on_open;
   std::function<void(Message)> on_message;
   /// A message that a thread has read in the loop's stead (ChannelReader), on that thread. True: it is dealt with; else on_message gets it. Not
-  /// asked while on_message has still to get an earlier one. Must be short and not wait.
+  /// asked while on_message has still to get an earlier one, or is at it. Must be short and not wait.
   std::function<bool(Message&)> on_early_message;
   /// The channel has ended, exactly once, and nothing is called after it. `disconnected`: the peer hung up or its process died (known at
   /// once from the end of the stream); `timed_out`: no handshake in time; `invalid`: refused handshake or damaged frame;

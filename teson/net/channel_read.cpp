@@ -209,7 +209,7 @@ Result<void> ChannelState::take_back(const Buffer& payload) {
 void ChannelState::deliver_early(const ChannelCallbacks& callbacks, Message message) {
   {
     std::lock_guard lock(reader_mutex_);
-    if (!handed_over_.empty()) {
+    if (handing_over_ || !handed_over_.empty()) {
       handed_over_.push_back(std::move(message));
       return;
     }
@@ -226,7 +226,9 @@ void ChannelState::deliver_handed_over() {
   while (true) {
     const auto callbacks = callbacks_;
     std::unique_lock lock(reader_mutex_);
-    if (handed_over_.empty()) return;
+    // Until on_message has returned nothing may overtake the one it gets.
+    handing_over_ = !handed_over_.empty();
+    if (!handing_over_) return;
     Message message = std::move(handed_over_.front());
     handed_over_.pop_front();
     lock.unlock();

@@ -148,6 +148,7 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   int reader_wake_fd_ = -1;
   /// Read by a thread, not yet told to on_message.
   std::deque<Message> handed_over_;
+  bool handing_over_ = false;  ///< on_message is being told, and will be of what is added meanwhile
 
   mutable std::mutex mutex_;
   std::condition_variable drained_;

@@ -27,14 +27,14 @@ struct ProcPlace {
 /// process that is started, on the thread that spawns or replaces; an empty one stands for nothing
 /// to say.
 struct ProcOptions {
-  std::string name = "procs";     ///< of the mesh, for messages
-  std::filesystem::path program;  ///< empty: this program itself
-  std::function<std::vector<std::string>(const ProcPlace&)> arguments;
+  std::string name = "procs";       ///< of the mesh, for messages
+  std::filesystem::path program{};  ///< empty: this program itself
+  std::function<std::vector<std::string>(const ProcPlace&)> arguments{};
   std::function<std::map<std::string, std::string>(const ProcPlace&)>
-      environment;  ///< added to the inherited one
+      environment{};  ///< added to the inherited one
   std::function<std::filesystem::path(const ProcPlace&)>
-      log_file;  ///< output and errors, appended; empty: inherited
-  std::filesystem::path working_folder;
+      log_file{};  ///< output and errors, appended; empty: inherited
+  std::filesystem::path working_folder{};
 
   /// From the start to Proc::attach; a process that has not attached by then is killed.
   Duration attach_deadline = std::chrono::seconds(60);

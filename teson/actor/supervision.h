@@ -35,14 +35,14 @@ struct Supervision {
   Strategy strategy = Strategy::one_for_one;
   /// Counted for each rank by one_for_one, else for the mesh as a whole. Deaths while a restart is
   /// already on its way are part of it and count once.
-  RestartPolicy restarts;
+  RestartPolicy restarts{};
   /// Every death that was not asked for, before anything is done about it.
-  std::function<void(const ProcExit&)> on_exit;
+  std::function<void(const ProcExit&)> on_exit{};
   /// These ranks have just been started again.
-  std::function<void(const std::vector<std::size_t>& ranks)> on_restart;
+  std::function<void(const std::vector<std::size_t>& ranks)> on_restart{};
   /// No restart follows; the rest of the mesh runs on. Empty: the failure is unhandled
   /// (SystemOptions::on_unhandled).
-  std::function<void(const GivenUp&)> on_give_up;
+  std::function<void(const GivenUp&)> on_give_up{};
 };
 
 }  // namespace teson::actor

@@ -28,9 +28,9 @@ void PayloadWriter::reserve(std::size_t bytes) {
   filled_ = filled;
 }
 
-void PayloadWriter::append(const char* data, std::size_t size) {
-  if (block_ && size > block_->size() - filled_) spill();
-  if (!block_) {
+void PayloadWriter::append_shared(const char* data, std::size_t size) {
+  if (size > block_->size() - filled_) {
+    spill();
     text_.append(data, size);
     return;
   }

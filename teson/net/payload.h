@@ -48,7 +48,10 @@ class PayloadWriter {
   std::size_t size() const { return block_ ? filled_ : text_.size(); }
   /// So many bytes there will be, or more: a large payload is begun where it can be shared.
   void reserve(std::size_t bytes);
-  void append(const char* data, std::size_t size);
+  void append(const char* data, std::size_t size) {
+    if (block_) return append_shared(data, size);
+    text_.append(data, size);
+  }
   void push_back(char byte) { append(&byte, 1); }
   /// In place of bytes that are there already.
   void overwrite(std::size_t at, std::span<const std::byte> bytes);
@@ -58,6 +61,7 @@ class PayloadWriter {
   char* begin() {
     return block_ ? reinterpret_cast<char*>(block_->writable().data()) : text_.data();
   }
+  void append_shared(const char* data, std::size_t size);
   void spill();
 
   std::string text_;

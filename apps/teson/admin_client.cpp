@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <poll.h>
@@ -52,6 +53,13 @@ Result<net::Socket> connect(const std::string& run) {
 }
 
 }  // namespace
+
+void add_admin_run(CLI::App& command, std::string& run) {
+  command
+      .add_option("run", run,
+                  "The run's folder, or the admin address of another program (unix:/PATH)")
+      ->required();
+}
 
 Result<std::string> ask_admin(const std::string& run, std::string_view line, Duration wait) {
   TESON_TRY(net::Socket socket, connect(run));

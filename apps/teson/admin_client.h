@@ -6,7 +6,14 @@
 #include "teson/base/clock.h"
 #include "teson/base/error.h"
 
+namespace CLI {
+class App;
+}
+
 namespace teson::apps {
+
+/// Says on the command line whom ask_admin is to ask.
+void add_admin_run(CLI::App& command, std::string& run);
 
 /// One line of an admin endpoint (docs/formats/admin.md) in answer to another. `run`: the folder of
 /// a run, or the address of another program's endpoint (unix:/PATH). `wait`: how long the answer

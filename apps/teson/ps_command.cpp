@@ -7,7 +7,6 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "apps/teson/admin_client.h"
@@ -63,10 +62,7 @@ void add_ps(CLI::App& app, int& status) {
       "Show what a running run is doing: its hosts, processes and actors, with what waits in each "
       "mailbox, how many messages were handled, which handler runs and for how long, and the last "
       "failure");
-  command
-      ->add_option("run", arguments->run,
-                   "The run's folder, or the admin address of another program (unix:/PATH)")
-      ->required();
+  add_admin_run(*command, arguments->run);
   command->add_flag("--json", arguments->json,
                     "The whole snapshot as one line of JSON (docs/formats/admin.md)");
   command->add_flag("--watch", arguments->watch, "Again every second, until the run ends");

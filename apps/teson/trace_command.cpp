@@ -56,10 +56,7 @@ void add_trace(CLI::App& app, int& status) {
       "Record the messages between the processes of a running run, and write them as a Chrome "
       "trace, which https://ui.perfetto.dev shows: a process each, a thread an actor, a slice a "
       "handler, an arrow a message");
-  command
-      ->add_option("run", arguments->run,
-                   "The run's folder, or the admin address of another program (unix:/PATH)")
-      ->required();
+  add_admin_run(*command, arguments->run);
   command->add_option("--seconds", arguments->seconds, "How long")
       ->check(CLI::Range(0.001, 60.0))
       ->capture_default_str();

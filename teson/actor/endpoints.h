@@ -221,7 +221,7 @@ void encode_arguments(Out& out, const Args&... args) {
       static_assert(std::is_convertible_v<const Arg&, Parameter>,
                     "an argument does not convert to its parameter");
       if constexpr (std::is_same_v<Arg, Parameter>) {
-        net::encode_to(out, arg);
+        net::detail::put(out, arg);
       } else {
         net::encode_to(out, static_cast<Parameter>(arg));
       }

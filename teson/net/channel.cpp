@@ -17,7 +17,7 @@ Result<std::unique_ptr<Channel>> Channel::connect(Loop& loop, const Address& add
                                                   ChannelOptions options, Instant deadline,
                                                   int cancel_fd) {
   TESON_TRY(Socket socket, net::connect(address, deadline, cancel_fd));
-  if (options.tls && address.family() == Address::Family::tcp) {
+  if (options.tls) {
     TESON_TRY(socket,
               options.tls->wrap(std::move(socket), HandshakeRole::initiator, deadline, cancel_fd));
   }

@@ -72,7 +72,7 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
   }
 
   void authenticate(Socket socket) {
-    if (const auto& tls = options_.channel.tls; tls && listens_to_network()) {
+    if (const auto& tls = options_.channel.tls) {
       auto wrapped = tls->wrap(std::move(socket), HandshakeRole::acceptor, Instant());
       if (!wrapped) {
         return log_warning("net", "a connection to {} is dropped: {}", address().to_string(),
@@ -101,8 +101,6 @@ class ChannelListener::State : public std::enable_shared_from_this<ChannelListen
       }
     });
   }
-
-  bool listens_to_network() const { return address().family() == Address::Family::tcp; }
 
   Loop& loop_;
   Listener listener_;

@@ -1,8 +1,6 @@
 #include "teson/net/channel.h"
 
 #include <condition_variable>
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -27,19 +25,7 @@ using test::Heard;
 using test::in;
 using test::options;
 using test::Pair;
-
-class TempFolder {
- public:
-  TempFolder() {
-    char name[] = "/tmp/teson-channel-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  Address socket() const { return *Address::unix_path(path_ + "/s"); }
-
- private:
-  std::string path_;
-};
+using test::TempFolder;
 
 TEST(Loop, runs_posts_in_order_and_timers_after_their_delay) {
   Loop loop;

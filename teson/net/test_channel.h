@@ -1,6 +1,8 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -62,6 +64,21 @@ inline ChannelOptions options(std::string secret = "s") {
                         .secret = std::move(secret),
                         .body = {std::byte{1}, std::byte{2}}}};
 }
+
+/// A folder under /tmp that goes with the object.
+class TempFolder {
+ public:
+  TempFolder() {
+    char name[] = "/tmp/teson-channel-XXXXXX";
+    path_ = ::mkdtemp(name);
+  }
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  Address socket() const { return *Address::unix_path(path_ + "/s"); }
+
+ private:
+  std::string path_;
+};
 
 /// Two channels over a socketpair.
 struct Pair {

@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <deque>
-#include <future>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -194,6 +193,7 @@ Result<std::shared_ptr<Tls>> Tls::from_environment() {
 }
 
 Result<Socket> Tls::wrap(Socket socket, HandshakeRole role, Instant deadline, int cancel_fd) {
+  if (socket.peer().family() != Address::Family::tcp) return socket;
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
     return fail_errno("socketpair for TLS", errno);

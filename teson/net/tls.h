@@ -38,7 +38,8 @@ class Tls {
   Tls(const Tls&) = delete;
   Tls& operator=(const Tls&) = delete;
 
-  /// Encrypts what goes through a connected socket. The initiator waits for the other end's proof:
+  /// Encrypts what goes through a connected socket, if that is over TCP; another is returned as it
+  /// is. The initiator waits for the other end's proof:
   /// `invalid` if it is none, `timed_out`, or `aborted` by cancel_fd. The acceptor gets its socket
   /// at once; a peer without a proof is closed then, and logged.
   Result<Socket> wrap(Socket socket, HandshakeRole role, Instant deadline, int cancel_fd = -1);

@@ -28,17 +28,13 @@ using ::testing::HasSubstr;
 
 class TlsTest : public ::testing::Test {
  protected:
-  TlsTest() {
-    char name[] = "/tmp/teson-tls-XXXXXX";
-    folder = ::mkdtemp(name);
-  }
-  ~TlsTest() override { std::filesystem::remove_all(folder); }
   std::shared_ptr<Tls> tls_of(const TlsFiles& files) {
     auto loaded = Tls::load(files);
     EXPECT_TRUE(loaded) << loaded.error().describe();
     return *loaded;
   }
-  std::filesystem::path folder;
+  const test::TempFolder temporary;
+  const std::filesystem::path folder = temporary.path();
 };
 
 /// A listening end and what it has heard.

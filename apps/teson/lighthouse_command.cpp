@@ -24,8 +24,12 @@
 namespace teson::apps {
 namespace {
 
-const CLI::Range kCount(1, 100'000);
-const CLI::Range kMilliseconds(0, 86'400'000);
+CLI::Range count() {
+  return {1, 100'000};
+}
+CLI::Range milliseconds() {
+  return {0, 86'400'000};
+}
 
 struct Arguments {
   torchft::Options torchft;
@@ -159,22 +163,22 @@ void add_lighthouse(CLI::App& app, int& status) {
                       "host:port for torchft clients; no authentication, as torchft has none");
   command
       ->add_option("--min-replicas", torchft.min_replicas, "The least replicas that make a quorum")
-      ->check(kCount)
+      ->check(count())
       ->capture_default_str();
   command
       ->add_option("--join-timeout-ms", torchft.join_timeout_ms,
                    "How long a majority waits for members that only send heartbeats")
-      ->check(kMilliseconds)
+      ->check(milliseconds())
       ->capture_default_str();
   command
       ->add_option("--quorum-tick-ms", torchft.quorum_tick_ms,
                    "How often a pending quorum is looked at again")
-      ->check(kMilliseconds)
+      ->check(milliseconds())
       ->capture_default_str();
   command
       ->add_option("--heartbeat-timeout-ms", torchft.heartbeat_timeout_ms,
                    "Silence after which a member does not count")
-      ->check(kMilliseconds)
+      ->check(milliseconds())
       ->capture_default_str();
   command->add_option("--quorum-id-file", arguments->quorum_id_file,
                       "Keeps the newest quorum id for torchft clients, so that ids go on rising "
@@ -186,7 +190,7 @@ void add_lighthouse(CLI::App& app, int& status) {
   command->add_option("--job", arguments->job, "The job's name; workers of another are refused")
       ->capture_default_str();
   command->add_option("--replicas", arguments->replicas, "Replica groups of the job")
-      ->check(kCount)
+      ->check(count())
       ->capture_default_str();
   command->add_option("--record", arguments->record, "The durable record of epochs")
       ->capture_default_str();

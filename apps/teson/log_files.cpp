@@ -61,7 +61,7 @@ const LogLine* LogFile::peek(bool cut) {
       if (read_on()) continue;
       if (!cut || buffer_.empty()) return nullptr;
       end = after = buffer_.size();
-    } else if (end == std::string::npos || end > line_bytes_max) {
+    } else if (end > line_bytes_max) {  // or there is none
       end = after = line_bytes_max;
     }
     line_.emplace(LogLine{.text = buffer_.substr(0, end)});

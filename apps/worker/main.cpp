@@ -1,5 +1,5 @@
+#include <charconv>
 #include <csignal>
-#include <cstdio>
 #include <string_view>
 
 #include <sys/prctl.h>
@@ -13,10 +13,18 @@ namespace {
 // runs, the kernel is asked to end this process with it; actor::Proc::attach says more of this.
 void follow_parent(int, char**, char** environment) {
   for (; *environment != nullptr; ++environment) {
-    int fd = 0, parent = 0, signal = 0;
-    if (std::sscanf(*environment, "TESON_PROC=%d:%d:%d:", &fd, &parent, &signal) != 3) continue;
-    ::prctl(PR_SET_PDEATHSIG, signal);
-    if (::getppid() != parent) ::_exit(1);
+    std::string_view text = *environment;
+    if (!text.starts_with("TESON_PROC=")) continue;
+    text.remove_prefix(text.find('=') + 1);
+    // fd:parent:signal:token
+    int numbers[3] = {};
+    for (int& number : numbers) {
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+      if (error != std::errc() || end == text.data() + text.size() || *end != ':') return;
+      text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);
+    }
+    ::prctl(PR_SET_PDEATHSIG, numbers[2]);
+    if (::getppid() != numbers[1]) ::_exit(1);
   }
 }
 

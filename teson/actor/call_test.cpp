@@ -177,7 +177,7 @@ TEST_F(CallTest, reduces_integers_text_and_nothing) {
 
 TEST_F(CallTest, one_nan_makes_the_smallest_and_the_largest_nan) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (std::vector<Result<double>> replies :
+  for (const std::vector<Result<double>>& replies :
        {std::vector<Result<double>>{nan, 1.0, 2.0}, {1.0, nan, 2.0}, {1.0, 2.0, nan}}) {
     EXPECT_TRUE(std::isnan(reduced<double>(Min{}, replies)->value));
     EXPECT_TRUE(std::isnan(reduced<double>(Max{}, replies)->value));

@@ -31,7 +31,7 @@ std::vector<std::string> merged_environment(const std::map<std::string, std::str
     if (!changes.contains(std::string(text.substr(0, text.find('='))))) result.emplace_back(text);
   }
   for (const auto& [name, value] : changes)
-    result.push_back(name + "=" + value);
+    result.push_back(fmt::format("{}={}", name, value));
   return result;
 }
 

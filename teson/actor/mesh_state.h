@@ -35,7 +35,7 @@ struct Placement {
 class MeshState : public std::enable_shared_from_this<MeshState>, private Supervisor::Mesh {
  public:
   MeshState(Runtime& runtime, Shape shape, ProcOptions options, Placement placement);
-  ~MeshState();
+  ~MeshState() override;
 
   const Region& region() const { return region_; }
   static Result<ProcMesh> make(Runtime& runtime, const Shape& shape, ProcOptions options,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -48,11 +49,11 @@ struct Sum {
   template <typename R>
   static constexpr bool any_order = std::is_integral_v<R>;
   template <typename R>
-  R first(R&& reply) const {
-    return std::move(reply);
+  R first(R reply) const {
+    return reply;
   }
   template <typename R>
-  void next(R& value, R&& reply) const {
+  void next(R& value, R reply) const {
     if constexpr (std::is_integral_v<R> && std::is_signed_v<R>) {
       using Unsigned = std::make_unsigned_t<R>;
       value = static_cast<R>(static_cast<Unsigned>(value) + static_cast<Unsigned>(reply));
@@ -71,8 +72,15 @@ struct OneOfReplies {
   template <typename R>
   static constexpr bool any_order = std::is_integral_v<R>;
   template <typename R>
-  R first(R&& reply) const {
-    return std::move(reply);
+  R first(R reply) const {
+    return reply;
+  }
+
+ protected:
+  /// What equals nothing, not even itself.
+  template <typename R>
+  static bool is_nan(const R& value) {
+    return !std::equal_to<>()(value, value);
   }
 };
 
@@ -81,16 +89,16 @@ struct OneOfReplies {
 /// The smallest; among equals that of the lowest rank. One NaN makes the result NaN.
 struct Min : detail::OneOfReplies {
   template <typename R>
-  void next(R& value, R&& reply) const {
-    if (reply < value || (reply != reply && value == value)) value = std::move(reply);
+  void next(R& value, R reply) const {
+    if (reply < value || (is_nan(reply) && !is_nan(value))) value = std::move(reply);
   }
 };
 
 /// The largest; as Min.
 struct Max : detail::OneOfReplies {
   template <typename R>
-  void next(R& value, R&& reply) const {
-    if (value < reply || (reply != reply && value == value)) value = std::move(reply);
+  void next(R& value, R reply) const {
+    if (value < reply || (is_nan(reply) && !is_nan(value))) value = std::move(reply);
   }
 };
 
@@ -101,11 +109,11 @@ struct Count {
   template <typename R>
   static constexpr bool any_order = true;
   template <typename R>
-  std::size_t first(R&&) const {
+  std::size_t first(const R&) const {
     return 1;
   }
   template <typename R>
-  void next(std::size_t& value, R&&) const {
+  void next(std::size_t& value, const R&) const {
     ++value;
   }
 };
@@ -117,13 +125,13 @@ struct Gather {
   template <typename R>
   static constexpr bool any_order = false;
   template <typename R>
-  std::vector<R> first(R&& reply) const {
+  std::vector<R> first(R reply) const {
     std::vector<R> value;
     value.push_back(std::move(reply));
     return value;
   }
   template <typename R>
-  void next(std::vector<R>& value, R&& reply) const {
+  void next(std::vector<R>& value, R reply) const {
     value.push_back(std::move(reply));
   }
 };
@@ -142,11 +150,11 @@ struct Fold {
   template <typename R>
   static constexpr bool any_order = false;
   template <typename R>
-  Initial first(R&& reply) const {
+  Initial first(R reply) const {
     return function(initial, std::move(reply));
   }
   template <typename R>
-  void next(Initial& value, R&& reply) const {
+  void next(Initial& value, R reply) const {
     value = function(std::move(value), std::move(reply));
   }
 

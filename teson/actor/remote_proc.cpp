@@ -360,7 +360,7 @@ void RemoteProc::report() {
   }
   // One that still runs somewhere ends itself without it.
   if (guests) guests->close();
-  const Error why = *gone();
+  const Error why{ErrorKind::disconnected, exit.describe(welcome_.mesh)};
   runtime_.node.remove_route(id(), why);
   runtime_.node.pending().fail_proc(id(), why);
   if (hooks_.ended) hooks_.ended(exit);

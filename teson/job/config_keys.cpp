@@ -44,9 +44,7 @@ template <typename T>
 ConfigValue to_value(const T& field) {
   if constexpr (IsOptional<T>::value) {
     return field ? to_value(*field) : ConfigValue{};
-  } else if constexpr (std::is_same_v<T, bool> || std::is_floating_point_v<T>) {
-    return field;
-  } else if constexpr (std::is_integral_v<T>) {
+  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
     return static_cast<std::int64_t>(field);
   } else if constexpr (std::is_enum_v<T>) {
     return std::string(to_string(field));
@@ -61,9 +59,7 @@ void from_value(T& field, const ConfigValue& value) {
     field.reset();
     if (std::holds_alternative<std::monostate>(value)) return;
     from_value(field.emplace(), value);
-  } else if constexpr (std::is_same_v<T, bool> || std::is_floating_point_v<T>) {
-    field = std::get<T>(value);
-  } else if constexpr (std::is_integral_v<T>) {
+  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
     field = static_cast<T>(std::get<std::int64_t>(value));
   } else if constexpr (std::is_enum_v<T>) {
     const std::vector<std::string> names = names_of<T>();
@@ -115,6 +111,7 @@ ValueLimits open(double low, double high) {
 }
 const ValueLimits kAny{};
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a member has none
 #define FIELD(path) [](auto& config) -> auto& { return config.path; }
 
 std::vector<ConfigKey> model_and_data_keys() {

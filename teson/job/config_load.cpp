@@ -207,6 +207,15 @@ class Reader {
             fmt::format("{}: expected {}, found {}{}", key.name, expected_of(key), found, hint));
   }
 
+  /// A table of one value, named v.
+  static std::optional<toml::table> parse_value(const std::string& text) {
+    try {
+      return toml::parse(std::string_view("v = " + text), std::string_view("--set"));
+    } catch (const toml::parse_error&) {
+      return std::nullopt;
+    }
+  }
+
   void set_from_text(const ConfigKey& key, const std::string& text) {
     const bool as_toml =
         key.kind != ValueKind::text || (!text.empty() && (text[0] == '"' || text[0] == '\''));
@@ -214,16 +223,11 @@ class Reader {
                             (text.empty() || (text[0] != '[' && text[0] != '"' && text[0] != '\''));
     if (as_toml && !bare_entry && text.find('\n') == std::string::npos &&
         count_dots(text) <= kDotsMax) {
-      try {
-        const toml::table parsed =
-            toml::parse(std::string_view("v = " + text), std::string_view("--set"));
-        if (const toml::node* node = parsed.get("v"); node != nullptr && parsed.size() == 1) {
-          set(key, *node, {});
-          return;
-        }
-      } catch (const toml::parse_error&) {
-        // Said below, as the text that was found.
-      }
+      const auto parsed = parse_value(text);
+      if (const auto* node = parsed ? parsed->get("v") : nullptr;
+          node != nullptr && parsed->size() == 1)
+        return set(key, *node, {});
+      // Else it is said below, as the text that was found.
     }
     if (bare_entry) {
       set_value(key, std::vector<std::string>{text}, {}, {});

@@ -28,15 +28,13 @@ Result<std::uint64_t> parse_hash(std::string_view text) {
 /// Nanoseconds since 1970 of a text that iso_time wrote; whole milliseconds.
 Result<std::int64_t> parse_iso_time(const std::string& text) {
   std::tm parts{};
-  int millis = 0, used = 0;
-  const int fields =
-      std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &parts.tm_year, &parts.tm_mon,
-                  &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &millis, &used);
-  if (fields != 7 || used != static_cast<int>(text.size())) {
+  int millis = -1;
+  const char* const fraction = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S.", &parts);
+  const char* const end = text.data() + text.size();
+  if (fraction != nullptr && end - fraction == 4) std::from_chars(fraction, end - 1, millis);
+  if (millis < 0 || text.back() != 'Z') {
     return fail(ErrorKind::invalid, "field \"time\": expected \"YYYY-MM-DDTHH:MM:SS.mmmZ\"");
   }
-  parts.tm_year -= 1900;
-  parts.tm_mon -= 1;
   return (std::int64_t{timegm(&parts)} * 1000 + millis) * 1'000'000;
 }
 

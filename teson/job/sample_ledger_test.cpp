@@ -9,7 +9,6 @@ namespace teson::job {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::uint64_t planned(std::int64_t step, int lane) {
   return static_cast<std::uint64_t>(step * 100 + lane);

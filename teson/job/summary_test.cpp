@@ -69,7 +69,7 @@ TEST(Summary, every_cut_is_refused) {
 TEST(Summary, the_table_of_failures_is_aligned_also_with_wide_characters) {
   std::istringstream text(format_summary(example()));
   std::vector<std::size_t> ends;
-  std::string line, previous;
+  std::string line;
   bool in_table = false;
   while (std::getline(text, line)) {
     if (line.find("first commit ms") != std::string::npos) in_table = true;

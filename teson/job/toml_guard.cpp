@@ -15,8 +15,7 @@ std::size_t string_length(std::string_view text) {
       continue;
     }
     if (text[at] == '\n' && !triple) return at;
-    const bool ends =
-        text[at] == quote && (!triple || text.substr(at, 3) == std::string_view(text.data(), 3));
+    const bool ends = text[at] == quote && (!triple || text.substr(at, 3) == text.substr(0, 3));
     if (!ends) {
       ++at;
       continue;

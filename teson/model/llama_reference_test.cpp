@@ -359,10 +359,11 @@ TEST(LlamaReference, gradients_are_the_slopes_of_the_loss) {
 }  // namespace
 
 std::vector<double> reference_frequencies(const job::ModelShape& shape) {
-  const auto size = static_cast<double>(shape.head_size());
+  const auto size = shape.head_size();
   std::vector<double> frequencies;
-  for (double i = 0; i < size; i += 2) {
-    const double inverse = 1.0 / std::pow(shape.rope_theta, i / size);
+  for (std::int64_t i = 0; i < size; i += 2) {
+    const double part = static_cast<double>(i) / static_cast<double>(size);
+    const double inverse = 1.0 / std::pow(shape.rope_theta, part);
     double value = inverse;
     if (shape.rope_scaling) {
       const job::RopeScaling& scaling = *shape.rope_scaling;

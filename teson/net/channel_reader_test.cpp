@@ -100,7 +100,7 @@ TEST_F(ChannelReaderTest, takes_messages_on_its_own_thread_and_gives_the_channel
 TEST_F(ChannelReaderTest, what_it_does_not_take_reaches_the_loop_in_order_and_holds_back_the_rest) {
   auto reader = std::async(std::launch::async, [&] {
     reading->reader().read_until(
-        in(10s), [&] { return so_far().find("d") != std::string::npos; }, wake.get());
+        in(10s), [&] { return so_far().find('d') != std::string::npos; }, wake.get());
   });
   std::this_thread::sleep_for(50ms);
   // The loop must not get to "b" before "c" and "d" are there.

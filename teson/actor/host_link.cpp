@@ -9,6 +9,7 @@
 #include "teson/actor/remote_proc.h"
 #include "teson/actor/runtime.h"
 #include "teson/base/log.h"
+#include "teson/base/thread.h"
 
 namespace teson::actor::detail {
 
@@ -72,7 +73,7 @@ class AgentLife final : public ProcLife {
   const std::int64_t pid_;
   Ended ended_;                                              ///< loop's thread
   std::optional<std::pair<ExitStatus, std::string>> early_;  ///< loop's thread
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::string> last_lines_;
 };
 

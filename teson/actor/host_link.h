@@ -89,7 +89,8 @@ class Hosts {
   Result<void> connect(const net::Address& address, const std::string& secret, Instant deadline,
                        std::shared_ptr<net::Tls> tls);
   Result<std::vector<std::shared_ptr<HostLink>>> wait(std::size_t count, Instant deadline);
-  /// The link that its agent has joined by since, if it is gone and the agent has; else itself.
+  /// If it is gone: the link that its agent has joined by since, or that another agent of its machine has;
+  /// else, or if there is none, itself.
   std::shared_ptr<HostLink> latest(const std::shared_ptr<HostLink>& link) const;
   /// Loop's thread.
   void ended(const HostProcEnd& end);

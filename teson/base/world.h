@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "teson/base/clock.h"
+#include "teson/base/fd.h"
 
 namespace teson {
 
@@ -34,6 +35,11 @@ class World {
   /// As of poll(2).
   virtual int poll(std::span<pollfd> fds, Instant deadline) = 0;
   virtual std::thread start(const std::string& name, std::function<void()> run) = 0;
+
+  /// A listening stream socket at an address of the world's network, and one connected to that; none: errno says
+  /// why. Sockets of the two ends may be of another family than the address.
+  virtual Fd listen(const std::string& address) = 0;
+  virtual Fd connect(const std::string& address) = 0;
 
   virtual pid_t pid() = 0;
   virtual pid_t parent_pid() = 0;

@@ -1,6 +1,9 @@
 #include "teson/sim/cluster.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <utility>
 
 #include <fcntl.h>
@@ -8,6 +11,8 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "teson/actor/proc_ticket.h"
 #include "teson/base/check.h"
@@ -15,6 +20,8 @@
 namespace teson::sim {
 
 namespace {
+
+constexpr int backlog = 64;
 
 /// "fd:parent:signal:token", as a child gets it, with its own descriptor in place of the one that every real child has.
 struct Inherited {
@@ -29,6 +36,14 @@ Inherited inherited(const std::string& text, int fd) {
   Inherited result{.text = fmt::format("{}{}", fd, text.substr(first))};
   std::from_chars(text.data() + second + 1, text.data() + text.size(), result.death_signal);
   return result;
+}
+
+std::pair<sockaddr_un, socklen_t> abstract_name(const std::string& text) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  TESON_CHECK(text.size() + 1 < sizeof(name.sun_path), text);
+  std::copy(text.begin(), text.end(), name.sun_path + 1);
+  return {name, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size())};
 }
 
 }  // namespace
@@ -89,10 +104,17 @@ Cluster::Cluster(Scheduler& scheduler, ClusterOptions options, Programs programs
   scheduler_.on_end = [this](Process& process, int code, int signal) {
     ended(process, code, signal);
   };
+  scheduler_.on_listen = [this](Process& process, const std::string& address) {
+    return listen(process, address);
+  };
+  scheduler_.on_connect = [this](Process& process, const std::string& address) {
+    return connect(process, address);
+  };
 }
 
 Cluster::~Cluster() {
   scheduler_.on_end = {};
+  scheduler_.on_listen = scheduler_.on_connect = {};
   ending_ = true;
   wake_kernel();
   kernel_.join();
@@ -102,38 +124,47 @@ std::shared_ptr<actor::detail::Launcher> Cluster::launcher() {
   return std::make_shared<SimulatedLauncher>(*this);
 }
 
+std::function<void()> Cluster::main_of(const std::string& program) {
+  return [this, main = programs_.at(program)] {
+    const auto most = static_cast<std::uint64_t>(options_.start_max.count());
+    sleep_for(Duration(static_cast<std::int64_t>(scheduler_.random().below(most + 1))));
+    main();
+  };
+}
+
+int Cluster::start(int host, const std::string& program) {
+  Process& process = scheduler_.start(scheduler_.process(), host, program, {}, main_of(program));
+  children_[process.number] = {.process = &process};
+  return process.number;
+}
+
 Result<std::unique_ptr<actor::detail::ProcLife>> Cluster::start(
     net::Loop& loop, std::string host, const actor::detail::ChildSpec& spec, int socket) {
-  const auto program = programs_.find(spec.program.string());
-  if (program == programs_.end()) {
-    return fail(ErrorKind::failed,
-                fmt::format("starting {}: no such program", spec.program.string()));
-  }
+  const std::string program = spec.program.string();
+  if (!programs_.contains(program))
+    return fail(ErrorKind::failed, fmt::format("starting {}: no such program", program));
   std::unordered_map<std::string, std::string> variables(spec.environment.begin(),
                                                          spec.environment.end());
   Process& parent = scheduler_.process();
   Child child;
+  auto& text = variables[actor::detail::proc_variable];
   int ends[2] = {-1, -1};
   if (socket >= 0) {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
       return fail_errno("socketpair", errno);
-    auto& text = variables[actor::detail::proc_variable];
     auto given = inherited(text, ends[1]);
     text = std::move(given.text);
     child.death_signal = given.death_signal;
+  } else if (const auto ticket = actor::detail::read_ticket(text)) {
+    child.death_signal = static_cast<int>(ticket->death_signal);
   }
-  Process& process = scheduler_.start(
-      parent, spec.program.string(), std::move(variables), [this, main = program->second] {
-        const auto wait =
-            scheduler_.random().below(static_cast<std::uint64_t>(options_.start_max.count()) + 1);
-        sleep_for(Duration(static_cast<std::int64_t>(wait)));
-        main();
-      });
+  Process& process =
+      scheduler_.start(parent, parent.host, program, std::move(variables), main_of(program));
   if (socket >= 0) {
     const int copy = ::fcntl(socket, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) return fail_errno("dup", errno);
-    network_.join({.fd = Fd(copy), .process = parent.number},
-                  {.fd = Fd(ends[0]), .process = process.number});
+    network_.join({.fd = Fd(copy), .process = parent.number, .host = parent.host},
+                  {.fd = Fd(ends[0]), .process = process.number, .host = process.host});
     wake_kernel();
   }
   auto watcher = std::make_shared<Watcher>(Watcher{.loop = &loop, .parent = &parent});
@@ -144,12 +175,54 @@ Result<std::unique_ptr<actor::detail::ProcLife>> Cluster::start(
                                          std::move(watcher));
 }
 
-std::vector<int> Cluster::living() const {
+Fd Cluster::listen(Process& process, const std::string& address) {
+  const auto found = doors_.find(address);
+  if (found != doors_.end() && !found->second.process->dead) {
+    errno = EADDRINUSE;
+    return Fd();
+  }
+  // A name of this process alone, in the abstract namespace of Unix sockets.
+  const std::string path = fmt::format("teson-sim-{}-{}", ::getpid(), next_door_++);
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto [name, bytes] = abstract_name(path);
+  if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), bytes) != 0 ||
+      ::listen(fd.get(), backlog) != 0)
+    return Fd();
+  doors_[address] = {path, &process};
+  return fd;
+}
+
+Fd Cluster::connect(Process& process, const std::string& address) {
+  const auto found = doors_.find(address);
+  if (found == doors_.end() || found->second.process->dead) {
+    errno = ECONNREFUSED;
+    return Fd();
+  }
+  const Process& owner = *found->second.process;
+  Fd far(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto [name, bytes] = abstract_name(found->second.path);
+  if (!far || ::connect(far.get(), reinterpret_cast<const sockaddr*>(&name), bytes) != 0)
+    return Fd();
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return Fd();
+  network_.join({.fd = Fd(ends[0]), .process = process.number, .host = process.host},
+                {.fd = std::move(far), .process = owner.number, .host = owner.host});
+  wake_kernel();
+  return Fd(ends[1]);
+}
+
+std::vector<int> Cluster::living(std::optional<int> host) const {
   std::vector<int> living;
   for (const auto& [number, child] : children_) {
-    if (!child.process->dead) living.push_back(number);
+    if (!child.process->dead && (!host || child.process->host == *host)) living.push_back(number);
   }
   return living;
+}
+
+void Cluster::lose_host(int host) {
+  network_.silence(host);
+  for (const int number : living(host))
+    signal(number, SIGKILL);
 }
 
 void Cluster::signal(int number, int signal) {

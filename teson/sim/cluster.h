@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,16 @@ class Cluster {
   /// Starts processes as children of the one that calls it; for SystemOptions::launcher.
   std::shared_ptr<actor::detail::Launcher> launcher();
 
-  /// Those that live, but the simulation's own; in the order of their making.
-  std::vector<int> living() const;
+  /// A process of its own on a host: 1, 2, …, or 0 for that of the simulation's body. Its number.
+  int start(int host, const std::string& program);
+  /// Those that live, but the simulation's own; in the order of their making. Of one host, or of all.
+  std::vector<int> living(std::optional<int> host = std::nullopt) const;
+  /// All of its processes end, and nobody is told: the power is gone. What is started there afterwards is new.
+  void lose_host(int host);
+  /// For what happens to connections between hosts.
+  Network& network() { return network_; }
+  /// Has what was done to the network seen at once.
+  void wake_kernel();
   /// As of kill(2), for SIGKILL, SIGTERM, SIGSTOP and SIGCONT.
   void signal(int process, int number);
 
@@ -57,10 +66,12 @@ class Cluster {
   Result<std::unique_ptr<actor::detail::ProcLife>> start(net::Loop& loop, std::string host,
                                                          const actor::detail::ChildSpec& spec,
                                                          int socket);
+  Fd listen(Process& process, const std::string& address);
+  Fd connect(Process& process, const std::string& address);
+  std::function<void()> main_of(const std::string& program);
   void run_kernel();
   /// Kernel's thread, at some instant before `most` has passed.
   void soon(Duration most, std::function<void()> function);
-  void wake_kernel();
   void ended(Process& process, int code, int signal);
   void tell(Process& process, int code, int signal);
 
@@ -68,7 +79,13 @@ class Cluster {
   const ClusterOptions options_;
   const Programs programs_;
   Network network_;
+  struct Door {
+    std::string path;
+    const Process* process = nullptr;
+  };
   std::map<int, Child> children_;
+  std::map<std::string, Door> doors_;  ///< by address: where its socket really is
+  int next_door_ = 1;
   std::multimap<Instant, std::function<void()>> events_;
   const Fd wake_;
   bool ending_ = false;

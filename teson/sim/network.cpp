@@ -16,7 +16,10 @@ constexpr std::size_t pieces_max = 64;
 }  // namespace
 
 void Network::join(End first, End second) {
+  const auto hosts = std::minmax(first.host, second.host);
+  const auto hold = holds_.find(hosts);
   connections_.push_back({.ends = {std::move(first), std::move(second)}});
+  if (hold != holds_.end()) connections_.back().held_until = hold->second;
 }
 
 void Network::process_ended(int process) {
@@ -28,13 +31,14 @@ void Network::process_ended(int process) {
   }
 }
 
-bool Network::is_between(const Connection& connection, int host, int other) const {
+bool Network::is_between(const Connection& connection, int host, int other) {
   const auto& [first, second] = connection.ends;
   return (first.host == host && second.host == other) ||
          (first.host == other && second.host == host);
 }
 
 void Network::hold(int host, int other, Instant until) {
+  holds_[std::minmax(host, other)] = until;
   for (auto& connection : connections_) {
     if (is_between(connection, host, other))
       connection.held_until = std::max(connection.held_until, until);

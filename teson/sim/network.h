@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <deque>
 #include <list>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include <poll.h>
@@ -43,7 +45,8 @@ class Network {
   void hold(int host, int other, Instant until);
   /// All connections between two hosts break, both ends see it.
   void cut(int host, int other);
-  /// Of one host, without a word: what it has sent is lost, and nothing comes any more.
+  /// Of one host, without a word: what it has sent is lost, and its connections carry nothing any more, even if it is
+  /// started again.
   void silence(int host);
 
   /// What to wait for, and until when.
@@ -78,11 +81,12 @@ class Network {
   void damage(Direction& direction, Piece piece);
   void write(Connection& connection, std::size_t from, Instant now);
   Duration delay();
-  bool is_between(const Connection& connection, int host, int other) const;
+  static bool is_between(const Connection& connection, int host, int other);
 
   CounterRandom& random_;
   const NetworkOptions options_;
   std::list<Connection> connections_;
+  std::map<std::pair<int, int>, Instant> holds_;  ///< of two hosts, the lower one first
 };
 
 }  // namespace teson::sim

@@ -1,6 +1,7 @@
 #include "teson/sim/scheduler.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include <fmt/format.h>
@@ -63,6 +64,17 @@ struct Scheduler::Task final : World {
 
   std::thread start(const std::string& text, std::function<void()> body) override {
     return scheduler.launch(scheduler.make_task(process, text), std::move(body));
+  }
+
+  Fd listen(const std::string& address) override {
+    if (scheduler.on_listen) return scheduler.on_listen(process, address);
+    errno = ENETDOWN;
+    return Fd();
+  }
+  Fd connect(const std::string& address) override {
+    if (scheduler.on_connect) return scheduler.on_connect(process, address);
+    errno = ENETDOWN;
+    return Fd();
   }
 
   pid_t pid() override { return pid_of(process.number); }
@@ -154,12 +166,13 @@ std::thread Scheduler::launch(Task& task, std::function<void()> body) {
   });
 }
 
-Process& Scheduler::start(Process& parent, std::string name,
+Process& Scheduler::start(Process& parent, int host, std::string name,
                           std::unordered_map<std::string, std::string> variables,
                           std::function<void()> body) {
   auto& process = *processes_.emplace_back(std::make_unique<Process>());
   process.number = static_cast<int>(processes_.size()) - 1;
   process.parent = parent.number;
+  process.host = host;
   process.name = std::move(name);
   process.variables = std::move(variables);
   launch(make_task(process, "main"), [this, &process, body = std::move(body)] {

@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #include "teson/base/clock.h"
+#include "teson/base/fd.h"
 #include "teson/base/random.h"
 #include "teson/base/world.h"
 
@@ -25,6 +26,7 @@ namespace teson::sim {
 struct Process {
   int number = 0;  ///< 1, 2, … in the order of their making
   int parent = 0;  ///< whose process it is; 0: the simulation's own
+  int host = 0;    ///< on which it runs; 0: the simulation's own
   std::string name;
   std::unordered_map<std::string, std::string> variables;
   bool stopped = false;  ///< its threads get no turn, as after SIGSTOP
@@ -54,13 +56,16 @@ class Scheduler {
   // Within the simulation: on one of its threads.
 
   /// A new process that runs `body`; it ends with `body`, with code 0, or by end().
-  Process& start(Process& parent, std::string name,
+  Process& start(Process& parent, int host, std::string name,
                  std::unordered_map<std::string, std::string> variables,
                  std::function<void()> body);
   /// Of the calling thread.
   Process& process();
   /// Ends it at once. If the calling thread is one of its own, this does not return.
   void end(Process& process, int code, int signal);
+  /// What processes listen to and connect to, as of World.
+  std::function<Fd(Process&, const std::string& address)> on_listen;
+  std::function<Fd(Process&, const std::string& address)> on_connect;
   /// Told of each end, on some thread of the simulation, before anybody else runs.
   std::function<void(Process&, int code, int signal)> on_end;
 

@@ -145,12 +145,13 @@ TEST(Scheduler, the_end_of_a_process_ends_all_its_threads_where_they_are) {
                           });
                           second.join();
                         };
-                        Process& child = scheduler.start(scheduler.process(), "child", {}, beat);
+                        Process& child = scheduler.start(scheduler.process(), 0, "child", {}, beat);
                         sleep_for(1050ms);
                         scheduler.end(child, -1, 9);
                         const int before = beats;
                         sleep_for(10s);
-                        scheduler.start(scheduler.process(), "other", {}, [] { exit_at_once(3); });
+                        scheduler.start(scheduler.process(), 0, "other", {},
+                                        [] { exit_at_once(3); });
                         sleep_for(1s);
                         return fmt::format("{} {} {}", before, beats, ends);
                       }),
@@ -161,7 +162,7 @@ TEST(Scheduler, a_stopped_process_goes_on_where_it_was) {
   EXPECT_EQ(simulated(6,
                       [](Scheduler& scheduler) {
                         int beats = 0;
-                        Process& child = scheduler.start(scheduler.process(), "child", {}, [&] {
+                        Process& child = scheduler.start(scheduler.process(), 0, "child", {}, [&] {
                           while (true) {
                             sleep_for(100ms);
                             ++beats;

@@ -30,7 +30,7 @@ class Actor {
   /// Sends; the reply comes through wait(). Whatever goes wrong, also in sending, is in the reply.
   template <auto Method, typename... Args>
   [[nodiscard]] CallOne<ReplyOf<Method>> call(const Args&... args) const {
-    auto pending = node_->begin_call(ref_.proc, std::chrono::steady_clock::now() + deadline_);
+    auto pending = node_->begin_call(ref_.proc, now() + deadline_);
     if (auto sent = send<Method>(pending->id(), args...); !sent)
       pending->complete_at(0, Failure(std::move(sent).error()));
     return CallOne<ReplyOf<Method>>(std::move(pending));

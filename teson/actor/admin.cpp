@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
+#include "teson/base/clock.h"
 #include "teson/base/log.h"
 
 namespace teson::actor::detail {
@@ -24,7 +25,7 @@ constexpr std::size_t read_bytes = 4096;
 /// stays in `buffer`.
 Result<std::optional<std::string>> read_line(net::Socket& socket, std::string& buffer,
                                              int cancel_fd) {
-  const Instant deadline = std::chrono::steady_clock::now() + AdminServer::idle_max;
+  const Instant deadline = now() + AdminServer::idle_max;
   std::size_t looked_at = 0;
   while (true) {
     if (const auto end = buffer.find('\n', looked_at); end != std::string::npos) {
@@ -80,7 +81,7 @@ void AdminServer::accept() {
       take(std::move(**accepted));
     } else if (!accepted) {
       log_warning("admin", "{}", accepted.error().describe());
-      (void)net::wait_for(cancel_.get(), POLLIN, std::chrono::steady_clock::now() + accept_pause);
+      (void)net::wait_for(cancel_.get(), POLLIN, now() + accept_pause);
     }
   }
   connections_.clear();
@@ -129,8 +130,7 @@ void AdminServer::serve(net::Socket& socket) const {
 
 Result<void> AdminServer::send_line(net::Socket& socket, std::string line) const {
   line += '\n';
-  return socket.send_all(std::as_bytes(std::span(line)),
-                         std::chrono::steady_clock::now() + send_max, cancel_.get());
+  return socket.send_all(std::as_bytes(std::span(line)), now() + send_max, cancel_.get());
 }
 
 }  // namespace teson::actor::detail

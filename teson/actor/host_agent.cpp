@@ -1,7 +1,6 @@
 #include "teson/actor/host_agent.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <list>
 #include <mutex>
 #include <thread>
@@ -17,8 +16,11 @@
 #include "teson/actor/proc_life.h"
 #include "teson/actor/proc_ticket.h"
 #include "teson/actor/wire.h"
+#include "teson/base/clock.h"
 #include "teson/base/host_name.h"
 #include "teson/base/random.h"
+#include "teson/base/thread.h"
+#include "teson/base/world.h"
 #include "teson/net/channel.h"
 #include "teson/net/loop.h"
 
@@ -32,9 +34,11 @@ namespace {
 /// starts them.
 class AgentActor final : public HostAgent {
  public:
-  AgentActor(Proc& proc, ActorRef<HostObserver> observer) : proc_(proc), observer_(observer) {}
+  AgentActor(Proc& proc, std::shared_ptr<Launcher> launcher, std::string host,
+             ActorRef<HostObserver> observer)
+      : proc_(proc), launcher_(std::move(launcher)), host_(std::move(host)), observer_(observer) {}
   ~AgentActor() override {
-    std::map<std::uint64_t, std::shared_ptr<ChildLife>> lives;
+    std::map<std::uint64_t, std::shared_ptr<ProcLife>> lives;
     proc_.loop().run([&] {
       std::lock_guard lock(mutex_);
       lives.swap(lives_);
@@ -46,7 +50,7 @@ class AgentActor final : public HostAgent {
 
   Result<std::int64_t> start(const HostProc& wanted) override {
     TESON_TRY(ProcTicket ticket, read_ticket(wanted.ticket));
-    ticket.parent = ::getpid();
+    ticket.parent = own_pid();
     ticket.death_signal = wanted.parent_death_signal ? SIGKILL : 0;
     ChildSpec spec{.program = wanted.program,
                    .arguments = wanted.arguments,
@@ -54,8 +58,7 @@ class AgentActor final : public HostAgent {
                    .log_file = wanted.log_file,
                    .working_folder = wanted.working_folder};
     spec.environment[proc_variable] = ticket_text(ticket);
-    TESON_TRY(std::shared_ptr<ChildLife> life,
-              ChildLife::start(proc_.loop(), host_name(), spec, -1));
+    TESON_TRY(std::shared_ptr<ProcLife> life, launcher_->start(proc_.loop(), host_, spec, -1));
     const std::int64_t pid = life->pid();
     proc_.loop().run([&] {
       life->watch([this, id = wanted.proc](const ExitStatus& status, const std::string&) {
@@ -75,7 +78,7 @@ class AgentActor final : public HostAgent {
 
  private:
   void ended(std::uint64_t proc, const ExitStatus& status) {
-    std::shared_ptr<ChildLife> life;
+    std::shared_ptr<ProcLife> life;
     {
       std::lock_guard lock(mutex_);
       const auto found = lives_.extract(proc);
@@ -94,9 +97,11 @@ class AgentActor final : public HostAgent {
   }
 
   Proc& proc_;
+  const std::shared_ptr<Launcher> launcher_;
+  const std::string host_;
   const ActorRef<HostObserver> observer_;
-  std::mutex mutex_;
-  std::map<std::uint64_t, std::shared_ptr<ChildLife>> lives_;
+  Mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<ProcLife>> lives_;
 };
 
 }  // namespace
@@ -114,14 +119,23 @@ struct HostServer::State {
   /// The thread that serves one owner; its end is waited for when it goes.
   struct Session {
     std::atomic<bool> done{false};
-    std::jthread thread;
+    ~Session() {
+      if (thread.joinable()) thread.join();
+    }
+    Thread thread;
   };
 
   explicit State(HostAgentOptions agent_options)
-      : options(std::move(agent_options)),
+      : options(completed(std::move(agent_options))),
         // Owners count theirs from 1; agents choose far above.
         id((std::uint64_t{1} << 62) | (entropy64() >> 2)),
         cancel(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  static HostAgentOptions completed(HostAgentOptions options) {
+    if (options.name.empty()) options.name = host_name();
+    if (!options.launcher) options.launcher = detail::system_launcher();
+    return options;
+  }
 
   net::ChannelOptions channel_options() const {
     net::ChannelOptions result;
@@ -130,8 +144,8 @@ struct HostServer::State {
                                                  detail::LinkHello{.wire = detail::wire_hash(),
                                                                    .role = detail::LinkRole::host,
                                                                    .proc = id,
-                                                                   .pid = ::getpid(),
-                                                                   .host = host_name(),
+                                                                   .pid = own_pid(),
+                                                                   .host = options.name,
                                                                    .token = {}});
     return result;
   }
@@ -157,7 +171,7 @@ struct HostServer::State {
     if (stopping || sessions.size() >= owners_max) return;
     Session& session = sessions.emplace_back();
     auto shared = std::make_shared<std::unique_ptr<net::Channel>>(std::move(channel));
-    session.thread = std::jthread([this, shared, &session] {
+    session.thread = Thread("teson-owner", [this, shared, &session] {
       serve(std::move(*shared));
       session.done = true;
     });
@@ -171,9 +185,8 @@ struct HostServer::State {
         std::unique_lock lock(mutex);
         if (stopping) return;
       }
-      auto channel =
-          net::Channel::connect(loop, options.address, channel_options(),
-                                std::chrono::steady_clock::now() + connect_deadline, cancel.get());
+      auto channel = net::Channel::connect(loop, options.address, channel_options(),
+                                           now() + connect_deadline, cancel.get());
       if (channel) {
         problem.clear();
         serve(std::move(*channel));
@@ -195,10 +208,10 @@ struct HostServer::State {
       return say("the owner at " + who + " is of another build of this library: not served");
     const auto proc = Proc::over(loop, std::move(channel), id,
                                  Duration(static_cast<std::int64_t>(owner->host_heartbeat_ns)), {});
-    proc->serve<detail::HostAgent>(
-        [&proc](const ProcContext&, ActorRef<detail::HostObserver> observer) {
-          return std::make_unique<detail::AgentActor>(*proc, observer);
-        });
+    proc->serve<detail::HostAgent>([&](const ProcContext&,
+                                       ActorRef<detail::HostObserver> observer) {
+      return std::make_unique<detail::AgentActor>(*proc, options.launcher, options.name, observer);
+    });
     std::list<Proc*>::iterator place;
     {
       std::lock_guard lock(mutex);
@@ -234,8 +247,8 @@ struct HostServer::State {
   const Fd cancel;
   net::Loop loop{"teson-host-io"};
   std::unique_ptr<net::ChannelListener> listener;
-  std::mutex mutex;
-  std::condition_variable changed;
+  Mutex mutex;
+  Condition changed;
   std::list<Proc*> procs;  ///< a connection to an owner each
   std::list<Session> sessions;
   bool stopping = false;
@@ -247,7 +260,8 @@ Result<std::unique_ptr<HostServer>> HostServer::start(HostAgentOptions options) 
   if (state->options.listen) {
     TESON_TRY_VOID(state->listen());
   } else {
-    state->sessions.emplace_back().thread = std::jthread([state = state.get()] { state->join(); });
+    state->sessions.emplace_back().thread =
+        Thread("teson-owner", [state = state.get()] { state->join(); });
   }
   return std::unique_ptr<HostServer>(new HostServer(std::move(state)));
 }

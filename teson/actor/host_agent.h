@@ -41,6 +41,8 @@ struct HostProcEnd {
   std::vector<std::string> last_lines;
 };
 
+class Launcher;
+
 /// In the owner's process: what agents tell.
 class HostObserver {
  public:
@@ -75,6 +77,10 @@ struct HostAgentOptions {
   /// theirs in the environment (TlsFiles::from_environment).
   std::shared_ptr<net::Tls> tls;
   Duration connect_interval = std::chrono::seconds(1);
+  /// What starts processes. Null: the operating system.
+  std::shared_ptr<detail::Launcher> launcher;
+  /// What the machine is called. Empty: as it calls itself.
+  std::string name;
   /// A line for people: joined, lost, waiting. Any thread; may be empty.
   std::function<void(const std::string& line)> say;
 };

@@ -9,6 +9,7 @@
 #include "teson/actor/remote_proc.h"
 #include "teson/actor/runtime.h"
 #include "teson/base/log.h"
+#include "teson/base/thread.h"
 
 namespace teson::actor::detail {
 
@@ -72,7 +73,7 @@ class AgentLife final : public ProcLife {
   const std::int64_t pid_;
   Ended ended_;                                              ///< loop's thread
   std::optional<std::pair<ExitStatus, std::string>> early_;  ///< loop's thread
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::string> last_lines_;
 };
 
@@ -290,10 +291,16 @@ Result<std::vector<std::shared_ptr<HostLink>>> Hosts::wait(std::size_t count, In
 std::shared_ptr<HostLink> Hosts::latest(const std::shared_ptr<HostLink>& link) const {
   if (!link->gone()) return link;
   std::lock_guard lock(mutex_);
-  const auto again = std::find_if(links_.begin(), links_.end(), [&](const auto& other) {
+  const auto joined_again = [&](const auto& other) {
     return other->agent_id() == link->agent_id() && !other->gone();
-  });
-  return again == links_.end() ? link : *again;
+  };
+  const auto started_again = [&](const auto& other) {
+    return other->name() == link->name() && !other->gone();
+  };
+  const auto again = std::find_if(links_.rbegin(), links_.rend(), joined_again);
+  if (again != links_.rend()) return *again;
+  const auto other = std::find_if(links_.rbegin(), links_.rend(), started_again);
+  return other == links_.rend() ? link : *other;
 }
 
 void Hosts::ended(const HostProcEnd& end) {

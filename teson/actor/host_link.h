@@ -2,7 +2,6 @@
 
 // A host agent seen from its owner; not for use outside actor/.
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +18,7 @@
 #include "teson/actor/proc_options.h"
 #include "teson/actor/proc_ticket.h"
 #include "teson/base/error.h"
+#include "teson/base/thread.h"
 #include "teson/net/channel.h"
 
 namespace teson::actor::detail {
@@ -69,7 +69,7 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   std::shared_ptr<RemoteProc> proc_;
   std::uint64_t actor_ = 0;
   std::function<void(const std::string&)> lost_;  ///< loop's thread
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   /// Of each process from before it is started; empty until the agent has answered.
   std::unordered_map<std::uint64_t, std::weak_ptr<AgentLife>> lives_;
   /// Ends that were told before the call that started the process had returned.
@@ -89,7 +89,8 @@ class Hosts {
   Result<void> connect(const net::Address& address, const std::string& secret, Instant deadline,
                        std::shared_ptr<net::Tls> tls);
   Result<std::vector<std::shared_ptr<HostLink>>> wait(std::size_t count, Instant deadline);
-  /// The link that its agent has joined by since, if it is gone and the agent has; else itself.
+  /// If it is gone: the link that its agent has joined by since, or that another agent of its machine has;
+  /// else, or if there is none, itself.
   std::shared_ptr<HostLink> latest(const std::shared_ptr<HostLink>& link) const;
   /// Loop's thread.
   void ended(const HostProcEnd& end);
@@ -103,8 +104,8 @@ class Hosts {
   void drop_gone(std::uint64_t joining);
 
   Runtime& runtime_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable Mutex mutex_;
+  Condition changed_;
   std::vector<std::shared_ptr<HostLink>> links_;  ///< in the order of their joining
   std::uint64_t joined_ = 0;
   ActorRef<HostObserver> observer_;

@@ -14,7 +14,9 @@
 #include "teson/actor/remote_proc.h"
 #include "teson/actor/runtime.h"
 #include "teson/actor/system.h"
+#include "teson/base/clock.h"
 #include "teson/base/log.h"
+#include "teson/base/world.h"
 
 namespace teson::actor {
 
@@ -129,8 +131,7 @@ struct Asked {
 
 void ask(Runtime& runtime, const Asked& asked, Duration deadline) {
   if (asked.procs.empty()) return;
-  const auto pending =
-      begin_inspect(runtime, {}, asked.procs, std::chrono::steady_clock::now() + deadline);
+  const auto pending = begin_inspect(runtime, {}, asked.procs, now() + deadline);
   pending->wait();
   for (std::size_t i = 0; i < asked.procs.size(); ++i) {
     auto answer = decode_reply<std::vector<ActorSnapshot>>(*pending->take(i));
@@ -149,7 +150,7 @@ void ask(Runtime& runtime, const Asked& asked, Duration deadline) {
 
 SystemSnapshot System::inspect(Duration deadline) {
   SystemSnapshot snapshot{
-      .host = runtime_->host_name, .pid = ::getpid(), .actors = runtime_->node.inspect()};
+      .host = runtime_->host_name, .pid = own_pid(), .actors = runtime_->node.inspect()};
   detail::Asked asked;
   const auto links = runtime_->hosts.all();
   const auto meshes = runtime_->mesh_list.all();

@@ -12,6 +12,7 @@
 #include "teson/actor/proc_ticket.h"
 #include "teson/actor/wire.h"
 #include "teson/base/error.h"
+#include "teson/base/thread.h"
 #include "teson/net/address.h"
 #include "teson/net/channel.h"
 #include "teson/net/loop.h"
@@ -53,7 +54,7 @@ class Links {
   net::Loop& loop_;
   const OwnerHello hello_;
   std::unique_ptr<net::ChannelListener> listener_;
-  std::mutex mutex_;
+  Mutex mutex_;
   net::Address advertised_;
   std::string secret_;
   bool encrypted_ = false;

@@ -4,11 +4,13 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <time.h>
 
 #include "teson/actor/wire.h"
 #include "teson/base/check.h"
+#include "teson/base/clock.h"
+#include "teson/base/thread.h"
+#include "teson/base/world.h"
 
 namespace teson::actor::detail {
 
@@ -21,9 +23,10 @@ thread_local int nesting = 0;
 
 /// As of the kernel's last tick: milliseconds old, and much cheaper than the exact time.
 Instant recent_now() {
-  struct timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return Instant(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
+  if (World::current() != nullptr) return now();
+  struct timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  return Instant(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
 }
 
 }  // namespace
@@ -40,7 +43,7 @@ LocalActor::LocalActor(std::string name, SpawnPlace place, MailboxLimits limits,
       options_(options),
       hooks_(std::move(hooks)),
       turn_since_(recent_now()) {
-  thread_ = std::thread([this, make = std::move(make)] { run(make); });
+  thread_ = Thread(name_, [this, make = std::move(make)] { run(make); }, Signals::taken);
 }
 
 LocalActor::~LocalActor() {
@@ -89,7 +92,6 @@ Result<void> LocalActor::push(Envelope envelope, bool in_place) {
 }
 
 void LocalActor::run(const Make& make) {
-  pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
   construct(make);
   std::unique_lock lock(mutex_);
   turn_taken_ = false;
@@ -180,7 +182,7 @@ bool LocalActor::handle(const Envelope& envelope) {
   }
   const bool in_place = options_.handlers == Handlers::in_place;
   const bool traced = hooks_.trace != nullptr && hooks_.trace->on();
-  const Instant begun = traced ? std::chrono::steady_clock::now() : Instant();
+  const Instant begun = traced ? now() : Instant();
   nesting += in_place ? 1 : 0;
   const bool handled = dispatch(envelope);
   nesting -= in_place ? 1 : 0;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -9,7 +8,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "teson/actor/actor_options.h"
 #include "teson/actor/behaviour.h"
@@ -19,6 +17,7 @@
 #include "teson/actor/trace_ring.h"
 #include "teson/base/clock.h"
 #include "teson/base/error.h"
+#include "teson/base/thread.h"
 #include "teson/net/channel.h"
 
 namespace teson::actor::detail {
@@ -82,8 +81,8 @@ class LocalActor {
   const MailboxLimits limits_;
   const ActorOptions options_;
   const Hooks hooks_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable Mutex mutex_;
+  Condition changed_;
   std::deque<Envelope> mailbox_;
   std::size_t mailbox_bytes_ = 0;
   bool stopping_ = false;
@@ -98,7 +97,7 @@ class LocalActor {
   std::uint64_t last_failure_trace_ = 0;
   std::unique_ptr<Behaviour> behaviour_;  ///< whoever has the turn
   std::optional<Error> dead_;             ///< whoever has the turn
-  std::thread thread_;
+  Thread thread_;
 };
 
 /// Whether a handler of an actor that runs in place is on this thread.

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include "teson/base/thread.h"
+
 namespace teson::actor::detail {
 
 class MeshState;
@@ -29,7 +31,7 @@ class MeshList {
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::weak_ptr<MeshState>> meshes_;
 };
 

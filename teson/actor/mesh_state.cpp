@@ -8,6 +8,7 @@
 
 #include "teson/actor/behaviour.h"
 #include "teson/base/check.h"
+#include "teson/base/clock.h"
 
 namespace teson::actor::detail {
 
@@ -387,7 +388,7 @@ std::size_t MeshState::least_busy_locked(const Region& region) const {
 BegunCall MeshState::begin_locked(const Region& region, Duration deadline) const {
   BegunCall begun;
   std::vector<std::uint64_t> ids;
-  const Instant until = std::chrono::steady_clock::now() + deadline;
+  const Instant until = now() + deadline;
   for (std::size_t i = 0; i < region.ranks(); ++i) {
     begun.procs.push_back(procs_[region.rank_at(i)]);
     ids.push_back(begun.procs.back()->id());

@@ -2,7 +2,6 @@
 
 // The insides of a ProcMesh; not for use outside actor/.
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -20,6 +19,7 @@
 #include "teson/actor/runtime.h"
 #include "teson/actor/shape.h"
 #include "teson/actor/supervisor.h"
+#include "teson/base/thread.h"
 #include "teson/net/loop.h"
 
 namespace teson::actor::detail {
@@ -101,8 +101,8 @@ class MeshState : public std::enable_shared_from_this<MeshState>, private Superv
   const ProcOptions options_;
   const Placement placement_;
 
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
+  mutable Mutex mutex_;
+  mutable Condition changed_;
   std::vector<std::shared_ptr<RemoteProc>> procs_;
   std::map<std::size_t, std::string> tickets_;  ///< of guests, by rank
   std::vector<Recipe> recipes_;
@@ -111,8 +111,8 @@ class MeshState : public std::enable_shared_from_this<MeshState>, private Superv
   std::map<std::size_t, net::Timer> delayed_;  ///< by rank; others from the number of ranks on
   std::size_t next_choice_ = 0;                ///< the rank whose turn it is
   bool stopped_ = false;
-  bool all_ended_ = false;    ///< stop has done its work
-  std::mutex replace_mutex_;  ///< one replacement at a time
+  bool all_ended_ = false;  ///< stop has done its work
+  Mutex replace_mutex_;     ///< one replacement at a time
 };
 
 }  // namespace teson::actor::detail

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "teson/base/check.h"
+#include "teson/base/clock.h"
 #include "teson/base/log.h"
 
 namespace teson::actor::detail {
@@ -367,7 +368,7 @@ void Node::send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload
       return late_replies_->post([this, proc, call, reply] { send_reply(proc, call, reply); });
     }
     // The caller takes its replies too slowly: its actor waits, not the memory.
-    (void)way->channel->flush(std::chrono::steady_clock::now() + reply_wait);
+    (void)way->channel->flush(now() + reply_wait);
     std::lock_guard lock(mutex_);
     if (closed_) return;
   }

@@ -21,6 +21,7 @@
 #include "teson/actor/serial_thread.h"
 #include "teson/actor/trace_ring.h"
 #include "teson/actor/wire.h"
+#include "teson/base/thread.h"
 #include "teson/net/channel.h"
 
 namespace teson::actor {
@@ -153,7 +154,7 @@ class Node {
   const std::shared_ptr<ReplyOutlet> outlet_;
   const std::shared_ptr<PendingTable> pending_;
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes_;
   std::unordered_map<std::uint64_t, std::string> expected_;  ///< what messages call those
   std::deque<std::pair<std::uint64_t, Error>> ends_;         ///< of procs, the last ones

@@ -6,7 +6,9 @@
 #include <sys/eventfd.h>
 
 #include "teson/actor/local_actor.h"
+#include "teson/base/clock.h"
 #include "teson/base/fd.h"
+#include "teson/base/thread.h"
 
 namespace teson::actor::detail {
 
@@ -70,7 +72,7 @@ void PendingCall::wait() {
   if (!ready_.wait_until(lock, deadline_, [&] { return open_ == 0; })) expire();
 }
 
-void PendingCall::read_channel(std::unique_lock<std::mutex>& lock) {
+void PendingCall::read_channel(std::unique_lock<Mutex>& lock) {
   thread_local const Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return;
   reading_ = std::this_thread::get_id();
@@ -132,7 +134,7 @@ void PendingCall::expire() {
 
 bool PendingCall::done() const {
   std::lock_guard lock(mutex_);
-  return open_ == 0 || std::chrono::steady_clock::now() >= deadline_;
+  return open_ == 0 || now() >= deadline_;
 }
 
 std::optional<Result<RawReply>> PendingCall::take(std::size_t index) {

@@ -2,7 +2,6 @@
 
 // Calls that wait for their replies; not for use outside actor/.
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,6 +17,7 @@
 
 #include "teson/base/clock.h"
 #include "teson/base/error.h"
+#include "teson/base/thread.h"
 #include "teson/net/channel.h"
 #include "teson/net/codec.h"
 
@@ -81,14 +81,14 @@ class PendingCall {
   void refuse_in_place();
   void expire();
   /// Reads the channel itself while replies are open.
-  void read_channel(std::unique_lock<std::mutex>& lock);
+  void read_channel(std::unique_lock<Mutex>& lock);
   void wake_reader() const;
 
   const std::uint64_t id_;
   const Instant deadline_;
   const std::weak_ptr<PendingTable> table_;
-  mutable std::mutex mutex_;
-  std::condition_variable ready_;
+  mutable Mutex mutex_;
+  Condition ready_;
   std::vector<Slot> slots_;
   std::size_t open_;
   std::size_t values_ = 0;
@@ -123,7 +123,7 @@ class PendingTable : public std::enable_shared_from_this<PendingTable> {
   std::vector<std::shared_ptr<PendingCall>> all() const;
 
   const std::function<std::string(std::uint64_t)> where_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::unordered_map<std::uint64_t, std::weak_ptr<PendingCall>> calls_;
   std::uint64_t next_ = 1;
   std::optional<Error> closed_;

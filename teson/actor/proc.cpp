@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "teson/actor/proc_state.h"
+#include "teson/base/clock.h"
 
 namespace teson::actor {
 
@@ -33,7 +34,7 @@ Proc::~Proc() {
   // The loop lives until the actors have ended, so that an orphan whose actor hangs ends all the
   // same.
   state_->node.close();
-  (void)state_->channel->flush(std::chrono::steady_clock::now() + flush_wait);
+  (void)state_->channel->flush(now() + flush_wait);
   state_->loop->run([this] {
     state_->owner_watch.cancel();
     state_->channel.reset();

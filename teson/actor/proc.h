@@ -118,7 +118,8 @@ class Proc {
   friend class HostServer;
   struct State;
   explicit Proc(std::shared_ptr<State> state);
-  static Result<std::unique_ptr<Proc>> attach_by_ticket(const AttachOptions& options);
+  static Result<std::unique_ptr<Proc>> attach_by_ticket(const std::string& text,
+                                                        const AttachOptions& options);
   static std::unique_ptr<Proc> make(const detail::Welcome& welcome, std::unique_ptr<net::Loop> loop,
                                     std::shared_ptr<net::Channel> channel,
                                     const AttachOptions& options);

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,8 +15,10 @@
 #include "teson/actor/handshake_options.h"
 #include "teson/actor/proc_state.h"
 #include "teson/actor/proc_ticket.h"
+#include "teson/base/clock.h"
 #include "teson/base/fd.h"
 #include "teson/base/host_name.h"
+#include "teson/base/world.h"
 #include "teson/net/address.h"
 
 namespace teson::actor {
@@ -32,13 +33,7 @@ struct Inheritance {
   std::string token;
 };
 
-Result<Inheritance> read_inheritance() {
-  const char* text = std::getenv(detail::proc_variable);
-  if (text == nullptr) {
-    return fail(ErrorKind::invalid,
-                fmt::format("{} is not in the environment: expected to be started by a ProcMesh",
-                            detail::proc_variable));
-  }
+Result<Inheritance> read_inheritance(const std::string& text) {
   Inheritance result;
   std::string_view rest = text;
   for (int* number : {&result.fd, &result.parent, &result.death_signal}) {
@@ -50,16 +45,16 @@ Result<Inheritance> read_inheritance() {
     rest.remove_prefix(static_cast<std::size_t>(end - rest.data()) + 1);
   }
   result.token = rest;
-  ::unsetenv(detail::proc_variable);
   return result;
 }
 
 /// From here on the kernel ends this process when its parent dies; the parent may have died just
 /// before.
 Result<void> follow_parent(std::int64_t parent, std::int64_t death_signal) {
-  if (death_signal != 0 && ::prctl(PR_SET_PDEATHSIG, death_signal) < 0)
+  if (death_signal != 0 && World::current() == nullptr &&
+      ::prctl(PR_SET_PDEATHSIG, death_signal) < 0)
     return fail_errno("prctl", errno);
-  if (::getppid() != parent)
+  if (parent_pid() != parent)
     return fail(ErrorKind::disconnected, fmt::format("the parent, process {}, is gone", parent));
   return {};
 }
@@ -72,13 +67,18 @@ Error other_build() {
 }  // namespace
 
 bool Proc::is_child() {
-  return std::getenv(detail::proc_variable) != nullptr;
+  return has_variable(detail::proc_variable);
 }
 
 Result<std::unique_ptr<Proc>> Proc::attach(AttachOptions options) {
-  const char* text = std::getenv(detail::proc_variable);
-  if (text != nullptr && detail::is_ticket(text)) return attach_by_ticket(options);
-  TESON_TRY(const Inheritance inherited, read_inheritance());
+  const auto text = take_variable(detail::proc_variable);
+  if (!text) {
+    return fail(ErrorKind::invalid,
+                fmt::format("{} is not in the environment: expected to be started by a ProcMesh",
+                            detail::proc_variable));
+  }
+  if (detail::is_ticket(*text)) return attach_by_ticket(*text, options);
+  TESON_TRY(const Inheritance inherited, read_inheritance(*text));
   TESON_TRY_VOID(follow_parent(inherited.parent, inherited.death_signal));
   Fd socket(inherited.fd);
   if (::fcntl(socket.get(), F_SETFD, FD_CLOEXEC) < 0)
@@ -90,16 +90,15 @@ Result<std::unique_ptr<Proc>> Proc::attach(AttachOptions options) {
                                                         detail::Hello{detail::wire_hash()});
   TESON_TRY(std::shared_ptr<net::Channel> channel,
             net::Channel::open(*loop, std::move(socket), net::HandshakeRole::initiator,
-                               std::move(channel_options),
-                               std::chrono::steady_clock::now() + options.handshake_deadline));
+                               std::move(channel_options), now() + options.handshake_deadline));
   auto welcome = net::decode<detail::Welcome>(channel->peer_body());
   if (!welcome || welcome->wire != detail::wire_hash()) return fail(other_build());
   return make(*welcome, std::move(loop), std::move(channel), options);
 }
 
-Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const AttachOptions& options) {
-  auto ticket = detail::read_ticket(std::getenv(detail::proc_variable));
-  ::unsetenv(detail::proc_variable);
+Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const std::string& text,
+                                                     const AttachOptions& options) {
+  auto ticket = detail::read_ticket(text);
   if (!ticket) return fail(std::move(ticket).error().in(detail::proc_variable));
   if (ticket->welcome.wire != detail::wire_hash()) return fail(other_build());
   if (ticket->parent != 0) TESON_TRY_VOID(follow_parent(ticket->parent, ticket->death_signal));
@@ -110,7 +109,7 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const AttachOptions& option
                                 detail::LinkHello{.wire = detail::wire_hash(),
                                                   .role = detail::LinkRole::proc,
                                                   .proc = ticket->welcome.proc,
-                                                  .pid = ::getpid(),
+                                                  .pid = own_pid(),
                                                   .host = host_name(),
                                                   .token = ticket->token});
   if (ticket->encrypted) {
@@ -124,7 +123,7 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const AttachOptions& option
   auto loop = std::make_unique<net::Loop>();
   TESON_TRY(std::shared_ptr<net::Channel> channel,
             net::Channel::connect(*loop, address, std::move(channel_options),
-                                  std::chrono::steady_clock::now() + options.handshake_deadline));
+                                  now() + options.handshake_deadline));
   const auto owner = net::decode<detail::OwnerHello>(channel->peer_body());
   if (!owner || owner->wire != detail::wire_hash()) return fail(other_build());
   return make(ticket->welcome, std::move(loop), std::move(channel), options);

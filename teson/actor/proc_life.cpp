@@ -35,6 +35,22 @@ std::vector<std::string> tail(const std::filesystem::path& path, std::uintmax_t 
 
 }  // namespace
 
+namespace {
+
+class SystemLauncher final : public Launcher {
+ public:
+  Result<std::unique_ptr<ProcLife>> start(net::Loop& loop, std::string host, const ChildSpec& spec,
+                                          int socket) override {
+    return ChildLife::start(loop, std::move(host), spec, socket);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Launcher> system_launcher() {
+  return std::make_shared<SystemLauncher>();
+}
+
 Result<std::unique_ptr<ChildLife>> ChildLife::start(net::Loop& loop, std::string host,
                                                     const ChildSpec& spec, int socket) {
   auto life = std::unique_ptr<ChildLife>(new ChildLife(loop, std::move(host), spec.log_file));

@@ -13,6 +13,7 @@
 
 #include "teson/actor/child_process.h"
 #include "teson/base/error.h"
+#include "teson/base/thread.h"
 #include "teson/net/loop.h"
 
 namespace teson::actor::detail {
@@ -35,6 +36,19 @@ class ProcLife {
   virtual void watch(Ended ended) = 0;
   virtual void unwatch() = 0;
 };
+
+/// What starts processes on this machine. Handed down from whoever makes the System or the host agent.
+class Launcher {
+ public:
+  virtual ~Launcher() = default;
+  /// Starts one that is watched through `loop`. `socket`, if it is one, becomes its descriptor ChildProcess::child_socket_fd. Called on the
+  /// thread whose child it is to be.
+  virtual Result<std::unique_ptr<ProcLife>> start(net::Loop& loop, std::string host,
+                                                  const ChildSpec& spec, int socket) = 0;
+};
+
+/// The operating system.
+std::shared_ptr<Launcher> system_launcher();
 
 /// A child of this process.
 class ChildLife final : public ProcLife {
@@ -62,7 +76,7 @@ class ChildLife final : public ProcLife {
   std::int64_t pid_ = 0;
   net::Watch watch_;
   Ended ended_;
-  std::mutex mutex_;
+  Mutex mutex_;
   ChildProcess child_;
 };
 

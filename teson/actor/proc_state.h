@@ -2,7 +2,6 @@
 
 // The insides of a Proc; not for use outside actor/.
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +18,8 @@
 #include "teson/actor/wire.h"
 #include "teson/base/clock.h"
 #include "teson/base/log.h"
+#include "teson/base/thread.h"
+#include "teson/base/world.h"
 #include "teson/net/channel.h"
 #include "teson/net/loop.h"
 
@@ -85,7 +86,8 @@ struct Proc::State {
       log_error("actor", "the connection to the owner has ended: {}", error.message);
     node.pending().fail_proc(parent_proc, error.in("the parent process"));
     // What user threads do may never end: this process does. The I/O thread is not theirs.
-    if (ends_when_orphaned) hard_end = loop->after(orphan_grace, [] { ::_exit(orphan_exit_code); });
+    if (ends_when_orphaned)
+      hard_end = loop->after(orphan_grace, [] { exit_at_once(orphan_exit_code); });
     stop(StopReason::parent_gone);
   }
 
@@ -115,8 +117,8 @@ struct Proc::State {
   std::uint64_t received = 0;      ///< loop's thread; bytes until the last beat
   bool started = false;            ///< loop's thread
   std::vector<net::Message> held;  ///< loop's thread; what came before start
-  std::mutex mutex;
-  std::condition_variable changed;
+  Mutex mutex;
+  Condition changed;
   std::optional<StopReason> reason;
   std::function<void(StopReason)> told;
   std::unique_ptr<net::Loop> own_loop;  ///< none: another's

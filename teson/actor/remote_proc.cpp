@@ -9,6 +9,9 @@
 
 #include "teson/actor/handshake_options.h"
 #include "teson/base/check.h"
+#include "teson/base/clock.h"
+#include "teson/base/thread.h"
+#include "teson/base/world.h"
 
 namespace teson::actor {
 
@@ -94,7 +97,7 @@ class GuestLife final : public ProcLife {
 
  private:
   net::Loop& loop_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::int64_t pid_ = 0;
   std::string host_ = "?";
   const std::shared_ptr<Ended> ended_ = std::make_shared<Ended>();  ///< loop's thread
@@ -131,11 +134,12 @@ Result<void> RemoteProc::start_child(Hooks hooks) {
   const std::string token = random_word();
   ChildSpec child = spec();
   child.environment[proc_variable] =
-      fmt::format("{}:{}:{}:{}", ChildProcess::child_socket_fd, ::getpid(),
+      fmt::format("{}:{}:{}:{}", ChildProcess::child_socket_fd, own_pid(),
                   options_.parent_death_signal ? SIGKILL : 0, token);
-  Result<std::unique_ptr<ChildLife>> life;
-  runtime_.starter.run(
-      [&] { life = ChildLife::start(runtime_.loop, runtime_.host_name, child, theirs.get()); });
+  Result<std::unique_ptr<ProcLife>> life;
+  runtime_.starter.run([&] {
+    life = runtime_.launcher->start(runtime_.loop, runtime_.host_name, child, theirs.get());
+  });
   if (!life)
     return fail(std::move(life).error().in(
         fmt::format("rank {} of mesh '{}'", place_.rank, welcome_.mesh)));
@@ -349,7 +353,7 @@ void RemoteProc::report() {
                 .core_dumped = status_->core_dumped,
                 .cause = cause_,
                 .last_lines = life_->last_lines(),
-                .instant = std::chrono::steady_clock::now()};
+                .instant = now()};
   std::shared_ptr<net::Channel> guests;
   {
     std::lock_guard lock(mutex_);

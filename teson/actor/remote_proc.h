@@ -17,6 +17,7 @@
 #include "teson/actor/proc_options.h"
 #include "teson/actor/runtime.h"
 #include "teson/actor/wire.h"
+#include "teson/base/thread.h"
 #include "teson/net/channel.h"
 #include "teson/net/loop.h"
 
@@ -124,7 +125,7 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   std::optional<Error> channel_end_;
   std::string cause_;
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<net::Channel> channel_;
   bool networked_ = false;                                ///< it attaches over the network
   std::vector<std::pair<Kind, net::Payload>> held_back_;  ///< until then

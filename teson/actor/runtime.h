@@ -11,6 +11,7 @@
 #include "teson/actor/node.h"
 #include "teson/actor/serial_thread.h"
 #include "teson/actor/system.h"
+#include "teson/base/thread.h"
 #include "teson/net/loop.h"
 
 namespace teson::actor::detail {
@@ -29,6 +30,7 @@ struct Runtime {
 
   SystemOptions options;
   const std::string host_name;
+  const std::shared_ptr<Launcher> launcher;
   const SystemClock clock;
   net::Loop loop{"teson-io"};
   /// Children are started here: the parent-death signal follows this thread, which lives as long as
@@ -41,7 +43,7 @@ struct Runtime {
   std::atomic<std::uint64_t> next_proc{1};  ///< 0 is this process
   std::atomic<int> meshes{0};
   MeshList mesh_list;
-  std::mutex trace_mutex;  ///< one trace at a time
+  Mutex trace_mutex;  ///< one trace at a time
 };
 
 }  // namespace teson::actor::detail

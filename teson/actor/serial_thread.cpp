@@ -1,28 +1,13 @@
 #include "teson/actor/serial_thread.h"
 
-#include <future>
 #include <memory>
 #include <utility>
 
-#include <pthread.h>
-#include <signal.h>
+#include "teson/base/thread.h"
 
 namespace teson::actor::detail {
 
-SerialThread::SerialThread(std::string name) {
-  // Signals belong to the program's own threads: this one inherits the mask.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  for (const int own_fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS})
-    sigdelset(&all, own_fault);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this, name = std::move(name)] {
-    pthread_setname_np(pthread_self(), name.c_str());
-    loop();
-  });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
+SerialThread::SerialThread(std::string name) : thread_(std::move(name), [this] { loop(); }) {}
 
 SerialThread::~SerialThread() {
   stop();
@@ -39,14 +24,11 @@ void SerialThread::post(std::function<void()> function) {
 
 void SerialThread::run(const std::function<void()>& function) {
   if (std::this_thread::get_id() == thread_.get_id()) return function();
-  // The promise breaks if the function is dropped.
-  auto done = std::make_shared<std::promise<void>>();
-  auto future = done->get_future();
-  post([&function, done = std::move(done)] {
-    function();
-    done->set_value();
-  });
-  future.wait();
+  Latch done;
+  // Goes with the function, whether that has run or was dropped.
+  std::shared_ptr<void> end(&done, [](Latch* latch) { latch->set(); });
+  post([&function, end = std::move(end)] { function(); });
+  done.wait();
 }
 
 void SerialThread::stop() {

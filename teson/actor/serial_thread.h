@@ -1,11 +1,11 @@
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <string>
-#include <thread>
+
+#include "teson/base/thread.h"
 
 namespace teson::actor::detail {
 
@@ -25,11 +25,11 @@ class SerialThread {
  private:
   void loop();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  Condition changed_;
   std::deque<std::function<void()>> queue_;
   bool stopped_ = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace teson::actor::detail

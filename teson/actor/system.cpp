@@ -14,6 +14,7 @@
 #include "teson/base/check.h"
 #include "teson/base/host_name.h"
 #include "teson/base/log.h"
+#include "teson/base/world.h"
 
 namespace teson::actor {
 
@@ -22,6 +23,7 @@ namespace detail {
 Runtime::Runtime(SystemOptions system_options)
     : options(std::move(system_options)),
       host_name(teson::host_name()),
+      launcher(options.launcher ? options.launcher : system_launcher()),
       node(0, 0, 1, options.mailbox,
            {.actor_failed =
                 [this](const ActorFailure& failure) {
@@ -44,7 +46,7 @@ void Runtime::unhandled(const std::string& chain) const {
   if (options.on_unhandled) return options.on_unhandled(chain);
   log_error("actor", "nobody has dealt with this failure, so this process ends: {}", chain);
   // At once: what could still be done belongs to on_unhandled. The children end with it.
-  ::_exit(unhandled_exit_code);
+  exit_at_once(unhandled_exit_code);
 }
 
 }  // namespace detail

@@ -21,6 +21,10 @@
 
 namespace teson::actor {
 
+namespace detail {
+class Launcher;
+}
+
 struct SystemOptions {
   /// Of calls that do not say within().
   Duration call_deadline = std::chrono::seconds(60);
@@ -42,6 +46,8 @@ struct SystemOptions {
   /// A host's agent is gone, and with it the host's processes, whose owners are told too; called
   /// on the supervision thread, once a host. Empty: it is logged.
   std::function<void(const std::string& why)> on_host_lost;
+  /// What starts the processes of this_host. Null: the operating system.
+  std::shared_ptr<detail::Launcher> launcher;
 };
 
 inline constexpr int unhandled_exit_code = 114;

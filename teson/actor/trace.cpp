@@ -12,6 +12,8 @@
 #include "teson/actor/mesh_state.h"
 #include "teson/actor/remote_proc.h"
 #include "teson/actor/runtime.h"
+#include "teson/base/clock.h"
+#include "teson/base/world.h"
 #include "teson/net/socket.h"
 
 namespace teson::actor::detail {
@@ -29,7 +31,7 @@ constexpr Duration look_interval = std::chrono::milliseconds(50);
 class Tracing {
  public:
   explicit Tracing(Runtime& runtime) : runtime_(runtime) {
-    procs_.push_back({.pid = ::getpid(), .host = runtime.host_name, .name = "owner"});
+    procs_.push_back({.pid = own_pid(), .host = runtime.host_name, .name = "owner"});
   }
 
   /// Has those remember that do not yet.
@@ -47,12 +49,12 @@ class Tracing {
     const std::vector fresh(others_.begin() + static_cast<std::ptrdiff_t>(known), others_.end());
     // Nobody waits for what they say to this.
     (void)begin_inspect(runtime_, {.what = InspectRequest::What::begin_trace, .events = events_},
-                        fresh, std::chrono::steady_clock::now());
+                        fresh, now());
   }
 
   std::vector<ProcTrace> end() {
     const auto pending = begin_inspect(runtime_, {.what = InspectRequest::What::end_trace}, others_,
-                                       std::chrono::steady_clock::now() + answer_deadline);
+                                       now() + answer_deadline);
     pending->wait();
     procs_[0].report = runtime_.node.end_trace();
     for (std::size_t i = 0; i < others_.size(); ++i) {
@@ -94,14 +96,13 @@ Result<std::vector<ProcTrace>> take_trace(Runtime& runtime, Duration length, int
     return fail(ErrorKind::overloaded,
                 "a trace is being taken already: try again when it has ended");
   }
-  const Instant until = std::chrono::steady_clock::now() + length;
+  const Instant until = now() + length;
   Tracing tracing(runtime);
   Result<void> waited;
   do {
     tracing.begin();
-    waited = net::wait_for(
-        -1, POLLIN, std::min(until, std::chrono::steady_clock::now() + look_interval), cancel_fd);
-  } while (std::chrono::steady_clock::now() < until && waited.error().kind == ErrorKind::timed_out);
+    waited = net::wait_for(-1, POLLIN, std::min(until, now() + look_interval), cancel_fd);
+  } while (now() < until && waited.error().kind == ErrorKind::timed_out);
   auto procs = tracing.end();
   if (waited.error().kind != ErrorKind::timed_out) return Failure(waited.error());
   return procs;

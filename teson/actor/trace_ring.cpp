@@ -7,6 +7,7 @@
 
 #include "teson/actor/handler_frame.h"
 #include "teson/actor/wire.h"
+#include "teson/base/clock.h"
 
 namespace teson::actor::detail {
 
@@ -19,7 +20,7 @@ std::int64_t since_boot_ns(Instant instant) {
 }  // namespace
 
 TraceEvent handler_event(const Envelope& envelope, Instant begin) {
-  const Duration took = std::chrono::steady_clock::now() - begin;
+  const Duration took = now() - begin;
   return {.what = TraceEvent::What::handled,
           .awaited = envelope.call != 0,
           .begin_ns = since_boot_ns(begin),
@@ -53,7 +54,7 @@ TraceReport TraceRing::end() {
 void TraceRing::sent(std::uint64_t proc, const CallHeader& header) {
   TraceEvent event{.what = TraceEvent::What::sent,
                    .awaited = header.call != 0,
-                   .begin_ns = since_boot_ns(std::chrono::steady_clock::now()),
+                   .begin_ns = since_boot_ns(now()),
                    .trace = header.trace,
                    .proc = proc,
                    .endpoint = header.endpoint};

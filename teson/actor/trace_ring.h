@@ -11,6 +11,7 @@
 
 #include "teson/actor/trace_id.h"
 #include "teson/base/clock.h"
+#include "teson/base/thread.h"
 
 namespace teson::actor::detail {
 
@@ -66,7 +67,7 @@ class TraceRing {
   void add(const TraceEvent& event);
 
   std::atomic<bool> on_{false};
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<TraceEvent> events_;
   std::size_t room_ = 0;
   std::size_t next_ = 0;  ///< where the oldest stands, once all room is taken

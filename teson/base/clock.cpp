@@ -1,9 +1,16 @@
 #include "teson/base/clock.h"
 
+#include "teson/base/world.h"
+
 namespace teson {
 
+Instant now() {
+  World* const world = World::current();
+  return world == nullptr ? std::chrono::steady_clock::now() : world->now();
+}
+
 Instant SystemClock::now() const {
-  return std::chrono::steady_clock::now();
+  return teson::now();
 }
 
 std::int64_t SystemClock::wall_ns() const {

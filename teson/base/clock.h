@@ -10,6 +10,9 @@ using Duration = std::chrono::nanoseconds;
 /// host (CLOCK_MONOTONIC).
 using Instant = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
+/// What the calling thread's clock shows: the machine's, or that of a simulation (base/world.h).
+Instant now();
+
 /// Time, handed down from main so that a whole cluster can run on simulated time. Threads: any.
 class Clock {
  public:

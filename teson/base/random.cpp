@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "teson/base/check.h"
+#include "teson/base/world.h"
 
 namespace teson {
 namespace {
@@ -60,6 +61,7 @@ double CounterRandom::normal() {
 }
 
 std::uint64_t entropy64() {
+  if (World* const world = World::current()) return world->entropy();
   std::uint64_t value = 0;
   auto* bytes = reinterpret_cast<char*>(&value);
   std::size_t filled = 0;

@@ -10,6 +10,8 @@
 #include <sys/eventfd.h>
 
 #include "teson/base/check.h"
+#include "teson/base/clock.h"
+#include "teson/base/world.h"
 #include "teson/net/channel_state.h"
 #include "teson/net/codec.h"
 
@@ -25,11 +27,7 @@ constexpr std::size_t read_turn_bytes = 4 << 20;
 std::pair<bool, bool> poll_both(int first, int second, Instant deadline) {
   pollfd fds[2] = {{.fd = first, .events = POLLIN, .revents = 0},
                    {.fd = second, .events = POLLIN, .revents = 0}};
-  const Duration left = std::max(deadline - std::chrono::steady_clock::now(), Duration(0));
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
-  const timespec timeout{.tv_sec = static_cast<time_t>(seconds.count()),
-                         .tv_nsec = static_cast<long>((left - seconds).count())};
-  if (::ppoll(fds, 2, &timeout, nullptr) <= 0) return {false, false};
+  if (poll_until(fds, deadline) <= 0) return {false, false};
   return {fds[0].revents != 0, fds[1].revents != 0};
 }
 
@@ -251,7 +249,7 @@ void ChannelState::read_until(Instant deadline, const std::function<bool()>& don
     eventfd_t count = 0;
     if (woken) ::eventfd_read(wake_fd, &count);
     if (readable) read = read_once();
-    if (!readable && !woken && std::chrono::steady_clock::now() >= deadline) break;
+    if (!readable && !woken && now() >= deadline) break;
   }
   if (!read) {
     // After what was handed over before it.

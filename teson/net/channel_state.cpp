@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "teson/base/check.h"
+#include "teson/base/world.h"
 
 namespace teson::net {
 
@@ -25,8 +26,8 @@ ChannelState::ChannelState(Loop& loop, Socket socket, HandshakeRole role, Channe
     : loop_(loop),
       socket_(std::move(socket)),
       options_(std::move(options)),
-      // Behind the socket of a TLS connection stands a thread, not the peer.
-      takes_descriptors_(is_unix_socket(socket_.fd()) &&
+      // Behind the socket of a TLS connection stands a thread, not the peer; a simulated network carries bytes alone.
+      takes_descriptors_(is_unix_socket(socket_.fd()) && World::current() == nullptr &&
                          socket_.peer().family() != Address::Family::tcp) {
   options_.handshake.role = role;
 }

@@ -3,7 +3,6 @@
 // The insides of a Channel; not for use outside net/.
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "teson/base/fd.h"
+#include "teson/base/thread.h"
 #include "teson/net/channel.h"
 #include "teson/net/frame.h"
 #include "teson/net/handshake.h"
@@ -140,8 +140,8 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   std::deque<Fd> descriptors_;  ///< received, of frames that are not yet understood
   std::atomic<std::uint64_t> received_bytes_{0};
 
-  mutable std::mutex reader_mutex_;
-  std::condition_variable reader_gone_;
+  mutable Mutex reader_mutex_;
+  Condition reader_gone_;
   Reader reader_ = Reader::none;
   bool lendable_ = false;
   bool loop_waits_ = true;  ///< for the gate; false: it was woken while a thread read
@@ -150,8 +150,8 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   std::deque<Message> handed_over_;
   bool handing_over_ = false;  ///< on_message is being told, and will be of what is added meanwhile
 
-  mutable std::mutex mutex_;
-  std::condition_variable drained_;
+  mutable Mutex mutex_;
+  Condition drained_;
   std::deque<Outgoing> queue_;
   std::size_t queued_bytes_ = 0;
   std::size_t front_sent_ = 0;

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "teson/base/world.h"
 #include "teson/net/endpoint.h"
 #include "teson/net/socket.h"
 
@@ -90,6 +91,11 @@ Result<Socket> connect(const Address& address, Instant deadline, int cancel_fd) 
     return fail(ErrorKind::invalid,
                 fmt::format("{}: port 0 is for listening; give the listener's bound port",
                             address.to_string()));
+  }
+  if (World* const world = World::current()) {
+    Fd fd = world->connect(address.to_string());
+    if (!fd) return connect_failure(address, errno);
+    return Socket(std::move(fd), address);
   }
   TESON_TRY(const auto endpoints, resolve(address));
   Error last;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "teson/base/log.h"
+#include "teson/base/world.h"
 #include "teson/net/endpoint.h"
 #include "teson/net/socket.h"
 
@@ -98,6 +99,14 @@ Address bound_address(int fd) {
 }  // namespace
 
 Result<Listener> Listener::listen(const Address& address, const ListenOptions& options) {
+  if (World* const world = World::current()) {
+    Listener listener;
+    listener.fd_ = world->listen(address.to_string());
+    if (!listener.fd_)
+      return fail_errno(fmt::format("listening at {}", address.to_string()), errno);
+    listener.address_ = address;
+    return listener;
+  }
   TESON_TRY(const auto endpoints, resolve(address));
   const Endpoint& endpoint = endpoints.front();
   if (!options.has_secret && !endpoint.is_loopback()) {
@@ -181,7 +190,8 @@ Result<std::optional<Socket>> Listener::accept() {
       return fail_errno(fmt::format("{}: accept", address_.to_string()), errno);
     }
     const bool is_unix = address_.family() == Address::Family::unix_socket;
-    Socket socket(std::move(fd), is_unix ? address_ : address_of(peer));
+    const bool is_named_so = is_unix || World::current() != nullptr;
+    Socket socket(std::move(fd), is_named_so ? address_ : address_of(peer));
     if (!is_unix) return socket;
     const auto credentials = peer_credentials(socket);
     if (credentials && credentials->uid == ::geteuid()) return socket;

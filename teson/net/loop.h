@@ -5,6 +5,7 @@
 #include <string>
 
 #include "teson/base/clock.h"
+#include "teson/base/thread.h"
 
 namespace teson::net {
 
@@ -76,6 +77,9 @@ class Loop {
 
  private:
   std::unique_ptr<detail::LoopState> state_;
+  Mutex mutex_;
+  bool stopped_ = false;   ///< under mutex_
+  bool stopping_ = false;  ///< of the thread that stops it
 };
 
 }  // namespace teson::net

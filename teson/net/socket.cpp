@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 #include <fcntl.h>
@@ -12,23 +11,18 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "teson/base/clock.h"
+#include "teson/base/world.h"
+
 namespace teson::net {
 namespace {
 
-constexpr std::int64_t poll_ms_max = 3'600'000;
 /// How many descriptors one receive can take.
 constexpr std::size_t descriptors_per_call = 16;
 /// TCP_RTO_MAX_MS of newer headers: how long the kernel waits at most before it sends again what was
 /// not acknowledged. A line that was dead for a while and is whole again is in use again after it.
 constexpr int tcp_rto_max_ms = 44;
 constexpr int repeat_ms_max = 1000;
-
-/// Rounded up, so that a wait does not end before its deadline.
-int poll_ms_until(Instant deadline) {
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - SystemClock().now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, poll_ms_max));
-}
 
 Failure gone(const Address& peer, std::string_view what) {
   return fail(ErrorKind::disconnected, fmt::format("{}: {}", peer.to_string(), what));
@@ -157,13 +151,12 @@ Result<PeerCredentials> peer_credentials(const Socket& socket) {
 Result<void> wait_for(int fd, short events, Instant deadline, int cancel_fd) {
   while (true) {
     pollfd waits[2] = {{fd, events, 0}, {cancel_fd, POLLIN, 0}};
-    const int wait_ms = poll_ms_until(deadline);
-    const int ready = ::poll(waits, 2, wait_ms);
+    const int ready = poll_until(waits, deadline);
     if (ready < 0 && errno != EINTR) return fail_errno("poll", errno);
     if (ready > 0 && waits[1].revents != 0)
       return fail(ErrorKind::aborted, "the wait was cancelled");
     if (ready > 0) return {};
-    if (wait_ms == 0)
+    if (ready == 0 && now() >= deadline)
       return fail(ErrorKind::timed_out, "no answer from the peer before the deadline");
   }
 }

@@ -197,6 +197,26 @@ TEST_F(HostTest, a_lost_agent_is_told_once_and_its_processes_move_to_another_hos
   EXPECT_EQ(exits.wait(2).size(), 2U);
 }
 
+TEST_F(HostTest, ranks_come_back_with_an_agent_that_is_started_anew_on_their_machine) {
+  auto first = agent();
+  const auto hosts = system.wait_hosts(1, in(20s));
+  ASSERT_TRUE(hosts) << hosts.error().describe();
+  auto mesh = hosts->spawn_procs({{"replica", 2}}, on_host());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  auto supervision = noted();
+  supervision.restarts = {.restarts_max = 1000, .backoff_max = 100ms};
+  mesh->supervise(supervision);
+  const auto workers = mesh->spawn<Worker>("worker", "");
+  for (const auto& reply : workers.call<&Worker::add>(1).wait())
+    ASSERT_EQ(reply, 1);
+  first.reset();
+  exits.wait(2);
+  const auto second = agent();
+  restarts.wait(2);
+  for (const auto& reply : workers.call<&Worker::add>(5).wait())
+    EXPECT_EQ(reply, 5);
+}
+
 TEST_F(HostTest, what_an_owner_leaves_behind_its_agents_end) {
   const Outsider listening({"host-listen", "unix:" + (folder_ / "host").string(), secret});
   const auto at = *net::Address::unix_path((folder_ / "host").string());

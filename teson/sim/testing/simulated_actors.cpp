@@ -63,6 +63,7 @@ struct Tally {
   long values = 0;
   long errors = 0;
   long harms = 0;
+  long passed = 0;  ///< actors that came and went
   template <typename R>
   void add(const Result<R>& result) {
     ++(result ? values : errors);
@@ -95,7 +96,7 @@ class Scenario {
       mesh->supervise({.strategy = strategies.at(random_.below(strategies.size())),
                        .restarts = {.restarts_max = 1'000'000, .backoff_max = 100ms}});
       const auto targets = mesh->spawn<Target>("target");
-      disturb(cluster, targets);
+      disturb(cluster, *mesh, targets);
       for (const int process : cluster.living())
         cluster.signal(process, SIGCONT);
       const Instant limit = now() + 60s;
@@ -112,7 +113,7 @@ class Scenario {
   const Tally& tally() const { return tally_; }
 
  private:
-  void disturb(sim::Cluster& cluster, const ActorMesh<Target>& targets) {
+  void disturb(sim::Cluster& cluster, ProcMesh& mesh, const ActorMesh<Target>& targets) {
     bool ending = false;
     std::vector<Thread> threads;
     for (int caller = 0; caller < 3; ++caller) {
@@ -123,6 +124,11 @@ class Scenario {
           call_somehow(targets, caller, number, random);
       });
     }
+    threads.emplace_back("passing", [&] {
+      CounterRandom random({seed_, 3});
+      while (!ending)
+        come_and_go(mesh, random);
+    });
     threads.emplace_back("harm", [&] {
       while (!ending) {
         sleep_for(std::chrono::milliseconds(random_.below(400)));
@@ -133,6 +139,23 @@ class Scenario {
     ending = true;
     for (auto& thread : threads)
       thread.join();
+  }
+
+  /// Spawns actors and stops them.
+  void come_and_go(ProcMesh& mesh, CounterRandom& random) {
+    const Duration deadline = std::chrono::milliseconds(5 + random.below(500));
+    const auto passing = mesh.spawn<Target>("passing").within(deadline);
+    (void)passing.cast<&Target::nap>(static_cast<int>(random.below(20)));
+    const Instant began = now();
+    (void)passing.stop();
+    if (now() - began > deadline + late_max)
+      fault(fmt::format("a stop took {:.1f} ms of {:.1f}", to_ms(now() - began), to_ms(deadline)));
+    for (const auto& reply : passing.call<&Target::add>(1).wait()) {
+      if (reply || reply.error().kind != ErrorKind::disconnected)
+        fault("a stopped actor has answered");
+    }
+    ++tally_.passed;
+    sleep_for(std::chrono::milliseconds(1 + random.below(20)));
   }
 
   void call_somehow(const ActorMesh<Target>& all, int caller, std::uint64_t& number,
@@ -207,9 +230,9 @@ Outcome simulate(std::uint64_t seed) {
       fault(*failure);
     std::string text = faults.empty() ? "+" : "-";
     const Tally& tally = scenario.tally();
-    text += fmt::format("{:016x}: {} turns, {} calls, {} values, {} errors, {} harms",
+    text += fmt::format("{:016x}: {} turns, {} calls, {} values, {} errors, {} harms, {} passed",
                         scheduler.fingerprint(), scheduler.turns(), tally.calls, tally.values,
-                        tally.errors, tally.harms);
+                        tally.errors, tally.harms, tally.passed);
     for (const auto& one : faults)
       text += "\n  " + one;
     return text;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "teson/actor/reduce.h"
 #include "teson/actor/region.h"
 #include "teson/actor/sliceable.h"
+#include "teson/actor/wire.h"
 #include "teson/base/check.h"
 #include "teson/base/clock.h"
 #include "teson/base/error.h"
@@ -24,14 +26,19 @@ namespace detail {
 
 class MeshState;
 class RemoteProc;
+struct Runtime;
 
 /// A call that is registered but not yet sent, and the processes it goes to: a slot each.
 struct BegunCall {
   std::shared_ptr<PendingCall> pending;
-  std::vector<std::shared_ptr<RemoteProc>> procs;
+  std::vector<std::shared_ptr<RemoteProc>> procs;  ///< none where a slot is complete already
 
+  static BegunCall to(Runtime& runtime, std::vector<std::shared_ptr<RemoteProc>> procs,
+                      Instant deadline);
+  /// Completes a slot to which nothing is to be sent.
+  void refuse(std::size_t index, Error error);
   /// Sends the payload; slots that cannot be reached are completed with the reason.
-  void send(const net::Payload& payload) const;
+  void send(const net::Payload& payload, Kind kind = Kind::call) const;
 };
 
 /// Some ranks' actors of one spawn, without their type.
@@ -41,6 +48,9 @@ struct Targets {
   std::string slice;  ///< the region as messages carry it; empty: all that was spawned
   std::uint64_t actor = 0;
   Duration deadline{};
+  /// Ranks whose actor was stopped: of the whole spawn, whose handles share it. Under the mutex of
+  /// the mesh.
+  std::shared_ptr<std::set<std::size_t>> stopped;
 
   Targets through(Region part) const;
   BegunCall begin() const;
@@ -48,6 +58,7 @@ struct Targets {
   BegunCall begin_choice() const;
   /// The first error; the others have been sent to all the same.
   Result<void> send_cast(const net::Payload& payload) const;
+  Result<void> stop() const;
   std::uint64_t proc_of(std::size_t rank) const;
 };
 
@@ -64,6 +75,7 @@ struct Targets {
 ///   stream    to all; replies in the order they come
 ///   reduce    to all; one value out of all replies         reduce.h
 ///   cast      to all; no reply
+///   stop      ends them
 template <typename T>
 class ActorMesh : public Sliceable<ActorMesh<T>> {
  public:
@@ -113,6 +125,16 @@ class ActorMesh : public Sliceable<ActorMesh<T>> {
   Result<void> cast(const Args&... args) const {
     return targets_.send_cast(payload<Method>(0, args...));
   }
+
+  /// Ends the actors; their processes live on. Each handles what was sent to it before, then its
+  /// object is destroyed, on its thread. Messages that follow are refused as `disconnected`, saying
+  /// that its owner has stopped it, and a process that replaces another does not get it again. It
+  /// is no failure: nobody is told of one.
+  /// Blocks until every rank has confirmed, at most until the deadline of this handle; then the
+  /// error (`timed_out`) names the ranks that have not: their actors end when their handlers
+  /// return. An actor that has ended before, and one whose process is dead, counts as stopped; so
+  /// this may be called again. Not on the I/O thread, nor in a handler that runs in place.
+  Result<void> stop() const { return targets_.stop(); }
 
  private:
   template <auto Method, typename... Args>

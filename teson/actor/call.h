@@ -22,6 +22,7 @@ namespace teson::actor {
 ///                    its last log lines; or its actor has ended, and why
 ///   `timed_out`      no reply by the deadline; the rank may still be at it
 ///   `overloaded`     the actor's mailbox was full, it has not seen the message
+///   `invalid`        no such actor, or one that has ended so long ago that it is forgotten
 ///   `aborted`        this process ends
 ///
 /// Ranks are counted in the mesh that was called: 0 … size() - 1. Waiting is for ordinary threads

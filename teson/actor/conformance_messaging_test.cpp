@@ -142,6 +142,21 @@ TEST_F(MeshTest, casts_that_nobody_takes_return_to_their_sender) {
             ErrorKind::disconnected);
 }
 
+TEST_F(MeshTest, casts_of_a_child_that_its_owner_does_not_take_are_logged_there) {
+  auto mesh = start({{"replica", 1}});
+  const auto worker = mesh.spawn<Worker>("worker", "").at(0);
+  ASSERT_TRUE(worker.call_one<&Worker::tell>(ActorRef<Listener>{0, 4711}, 1).wait());
+  const auto log = [&] {
+    std::ifstream file(log_of(0));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  for (const Instant end = in(10s); !contains(log(), "for actor 4711");) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end) << log();
+    std::this_thread::sleep_for(2ms);
+  }
+  EXPECT_TRUE(contains(log(), "the parent process could not take a message")) << log();
+}
+
 TEST_F(MeshTest, choose_balances_over_the_living_and_takes_turns_among_equals) {
   Exits exits;
   auto mesh = start({{"replica", 3}});

@@ -17,7 +17,7 @@
 
 namespace teson::actor::detail {
 
-/// A call or cast on its way to an actor of this process.
+/// A call or cast on its way to an actor of this process, or its owner's wish that it end.
 struct Envelope {
   std::uint64_t from = 0;  ///< proc
   std::uint64_t call = 0;  ///< 0: a cast
@@ -27,6 +27,7 @@ struct Envelope {
   net::Buffer buffer;
   std::size_t slice_from = 0;  ///< in the buffer: the slice it was sent to, then the arguments
   std::size_t slice_bytes = 0;
+  bool stop = false;  ///< the wish, of which there is nothing but whom to tell
 
   std::span<const std::byte> slice() const {
     return buffer.bytes().subspan(slice_from, slice_bytes);

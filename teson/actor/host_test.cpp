@@ -8,6 +8,7 @@
 
 #include "teson/actor/host_agent.h"
 #include "teson/actor/host_link.h"
+#include "teson/actor/proc.h"
 #include "teson/actor/proc_ticket.h"
 #include "teson/actor/runtime.h"
 #include "teson/actor/testing/mesh_test_support.h"
@@ -315,7 +316,7 @@ TEST_F(HostTest, a_process_that_others_start_attaches_by_its_ticket_once) {
   EXPECT_EQ(places[1]->pid, one.pid());
   EXPECT_EQ(mesh->pid(1), one.pid());
   Outsider again({"serve"}, ticket);
-  (void)again.wait();  // a ticket is good for one process: this one is let go at once
+  EXPECT_EQ(WEXITSTATUS(again.wait()), 1) << "a ticket is good for one process";
   mesh->on_failure([&](const ProcExit& exit) { exits.add(exit); });
   ::kill(one.pid(), SIGKILL);
   const auto exit = exits.wait(1)[0];
@@ -329,6 +330,42 @@ TEST_F(HostTest, a_process_that_others_start_attaches_by_its_ticket_once) {
   EXPECT_EQ(workers.at(1).call_one<&Worker::add>(3).wait(), 3);
   mesh->stop();
   EXPECT_EQ(zero.wait(), 0) << "it leaves when asked";
+}
+
+TEST_F(HostTest, a_ticket_that_is_refused_fails_the_attach_and_says_why) {
+  auto mesh = system.expect_procs({{"replica", 1}}, options());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  const auto attach = [](const std::string& ticket) {
+    ::setenv("TESON_PROC", ticket.c_str(), 1);
+    return Proc::attach();
+  };
+  const auto expect_refused = [&](const std::string& ticket) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto refused = attach(ticket);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().kind, ErrorKind::invalid);
+    EXPECT_TRUE(contains(refused.error().message, "the owner refuses a ticket"))
+        << refused.error().message;
+  };
+  const std::string early = mesh->ticket(0);
+  ASSERT_TRUE(mesh->replace(0));
+  expect_refused(early);  // nobody is expected with it any more
+  const std::string ticket = mesh->ticket(0);
+  auto forged = *detail::read_ticket(ticket);
+  forged.token = std::string(forged.token.size(), '0');
+  expect_refused(detail::ticket_text(forged));
+  {
+    const auto good = attach(ticket);
+    ASSERT_TRUE(good) << good.error().describe();
+    ASSERT_TRUE(mesh->wait_attached(in(10s)));
+    for (int i = 0; i < 20; ++i)
+      expect_refused(ticket);  // it was used
+    EXPECT_FALSE((*good)->stopping()) << "who has used it does not mind";
+    mesh->on_failure([&](const ProcExit& exit) { exits.add(exit); });
+  }
+  exits.wait(1);
+  expect_refused(ticket);
 }
 
 TEST_F(HostTest, a_call_to_who_has_not_attached_names_it) {

@@ -1,6 +1,5 @@
 #include "teson/actor/inspect.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -21,7 +20,7 @@
 namespace teson::actor {
 
 const char* to_text(ActorState state) {
-  static constexpr const char* texts[] = {"starting", "idle", "busy", "failed"};
+  static constexpr const char* texts[] = {"starting", "idle", "busy", "failed", "stopped"};
   return texts[static_cast<std::size_t>(state)];
 }
 
@@ -32,32 +31,9 @@ const char* to_text(ProcState state) {
 
 namespace detail {
 
-std::vector<std::pair<std::uint64_t, std::shared_ptr<LocalActor>>> Node::actors() const {
-  std::vector<std::pair<std::uint64_t, std::shared_ptr<LocalActor>>> list;
-  {
-    std::lock_guard lock(mutex_);
-    list.assign(actors_.begin(), actors_.end());
-  }
-  std::sort(list.begin(), list.end());
-  return list;
-}
-
-std::vector<ActorSnapshot> Node::inspect() const {
-  std::vector<ActorSnapshot> snapshots;
-  for (const auto& [id, actor] : actors()) {
-    snapshots.push_back(actor->snapshot());
-    snapshots.back().actor = id;
-  }
-  return snapshots;
-}
-
 TraceReport Node::end_trace() {
   TraceReport report = trace_ring_.end();
-  for (const auto& [id, actor] : actors()) {
-    if (const auto running = actor->running()) report.events.push_back(*running);
-    report.actors.push_back(actor->traced());
-    report.actors.back().actor = id;
-  }
+  actors_.add_to(report);
   return report;
 }
 
@@ -87,20 +63,10 @@ void Node::receive_inspect(std::uint64_t from, const net::Buffer& payload) {
 std::shared_ptr<PendingCall> begin_inspect(Runtime& runtime, InspectRequest request,
                                            const std::vector<std::shared_ptr<RemoteProc>>& procs,
                                            Instant deadline) {
-  std::vector<std::uint64_t> ids;
-  for (const auto& proc : procs)
-    ids.push_back(proc->id());
-  auto pending = runtime.node.pending().begin(std::move(ids), deadline);
-  request.call = pending->id();
-  const net::Payload payload(net::encode(request));
-  for (std::size_t i = 0; i < procs.size(); ++i) {
-    procs[i]->count_call();
-    auto sent = procs[i]->send(Kind::inspect, payload);
-    if (sent) continue;
-    procs[i]->count_reply();
-    pending->complete_at(i, Failure(std::move(sent).error()));
-  }
-  return pending;
+  auto begun = BegunCall::to(runtime, procs, deadline);
+  request.call = begun.pending->id();
+  begun.send(net::Payload(net::encode(request)), Kind::inspect);
+  return std::move(begun.pending);
 }
 
 namespace {

@@ -15,13 +15,14 @@ namespace teson::actor {
 enum class ActorState : std::uint8_t {
   starting,  ///< it is being made
   idle,
-  busy,    ///< a handler runs
-  failed,  ///< it has ended by an error; its address still says why
+  busy,     ///< a handler runs
+  failed,   ///< it has ended by an error; its address still says why
+  stopped,  ///< its owner has ended it; its address still says so
 };
-/// "starting", "idle", "busy", "failed".
+/// "starting", "idle", "busy", "failed", "stopped".
 const char* to_text(ActorState state);
 
-/// One actor at one instant.
+/// One actor at one instant. Of those that have ended a process remembers the last 100.
 struct ActorSnapshot {
   std::uint64_t actor = 0;  ///< its number in its process
   std::string name;

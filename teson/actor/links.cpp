@@ -15,6 +15,17 @@
 
 namespace teson::actor::detail {
 
+namespace {
+
+/// Processes that may at the same time be reading why they were refused.
+constexpr std::size_t refused_max = 8;
+
+Result<void> tell(net::Channel& channel, const Result<void>& admission) {
+  return channel.send(static_cast<std::uint16_t>(Kind::admission), net::encode(admission));
+}
+
+}  // namespace
+
 std::string random_word() {
   return fmt::format("{:016x}{:016x}{:016x}", entropy64(), entropy64(), entropy64());
 }
@@ -42,6 +53,7 @@ Result<net::Address> Links::listen(const ListenOptions& door, OnHost on_host) {
 
 void Links::close() {
   listener_.reset();
+  loop_.run([this] { refused_.clear(); });
 }
 
 Result<ProcTicket> Links::expect(const std::shared_ptr<RemoteProc>& proc, Welcome welcome) {
@@ -74,12 +86,23 @@ void Links::accept(std::unique_ptr<net::Channel> channel, const OnHost& on_host)
     return;
   }
   if (hello->role == LinkRole::host) return on_host(std::move(channel), std::move(*hello));
-  if (const auto proc = admit(*hello)) return proc->adopt(std::move(channel), *hello);
-  log_warning(
-      "actor",
-      "process {} on host '{}' ({}) wants to join with a ticket that is not known, was used "
-      "already, or whose time is over",
-      hello->pid, hello->host, where);
+  const auto proc = admit(*hello);
+  if (!proc) return refuse(std::move(channel), *hello);
+  (void)tell(*channel, {});
+  proc->adopt(std::move(channel), *hello);
+}
+
+void Links::refuse(std::unique_ptr<net::Channel> channel, const LinkHello& hello) {
+  const char* why = "a ticket that is not known, was used already, or whose time is over";
+  log_warning("actor", "process {} on host '{}' ({}) wants to join with {}", hello.pid, hello.host,
+              channel->peer().to_string(), why);
+  (void)tell(*channel, fail(ErrorKind::invalid,
+                            fmt::format("the owner refuses {}: each is good for one process, and "
+                                        "ProcMesh::ticket gives the rank's present one",
+                                        why)));
+  channel->start({});
+  refused_.push_back(std::move(channel));
+  if (refused_.size() > refused_max) refused_.pop_front();
 }
 
 std::shared_ptr<RemoteProc> Links::admit(const LinkHello& hello) {

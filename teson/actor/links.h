@@ -3,6 +3,7 @@
 // The door of a System to the network; not for use outside actor/.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -26,7 +27,7 @@ namespace teson::actor::detail {
 class RemoteProc;
 
 /// Where processes and host agents connect. Each is let in by the job's secret; a process also by
-/// the token of its ticket, once. Threads: any, unless said otherwise.
+/// the token of its ticket, once, and is told so or why not. Threads: any, unless said otherwise.
 class Links {
  public:
   /// Loop's thread.
@@ -50,10 +51,13 @@ class Links {
   void accept(std::unique_ptr<net::Channel> channel, const OnHost& on_host);
   /// Nothing if no such process is expected.
   std::shared_ptr<RemoteProc> admit(const LinkHello& hello);
+  void refuse(std::unique_ptr<net::Channel> channel, const LinkHello& hello);
 
   net::Loop& loop_;
   const OwnerHello hello_;
   std::unique_ptr<net::ChannelListener> listener_;
+  /// Loop's thread: to the last processes that were refused, while they read why.
+  std::deque<std::unique_ptr<net::Channel>> refused_;
   Mutex mutex_;
   net::Address advertised_;
   std::string secret_;

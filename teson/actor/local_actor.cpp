@@ -61,20 +61,24 @@ void LocalActor::stop() {
 
 Result<void> LocalActor::push(Envelope envelope, bool in_place) {
   std::unique_lock lock(mutex_);
-  if (in_place && options_.handlers == Handlers::in_place && !turn_taken_ && mailbox_.empty() &&
-      !stopping_ && nesting < nesting_max) {
-    begin_turn(envelope);
+  if (ended_) {
+    refused_ += envelope.stop ? 0 : 1;
+    return Failure(*ended_);
+  }
+  if (in_place && !envelope.stop && options_.handlers == Handlers::in_place && !turn_taken_ &&
+      mailbox_.empty() && !stopping_ && nesting < nesting_max) {
+    begin_turn(&envelope);
     lock.unlock();
     const bool handled = handle(envelope);
     lock.lock();
     end_turn(handled);
-    const bool wake = stopping_ || !mailbox_.empty();
+    const bool wake = stopping_ || ended_ || !mailbox_.empty();
     lock.unlock();
     if (wake) changed_.notify_one();
     return {};
   }
   const std::size_t size = envelope.buffer.size();
-  if (!mailbox_.empty() &&
+  if (!mailbox_.empty() && !envelope.stop &&
       (mailbox_.size() >= limits_.messages_max || mailbox_bytes_ + size > limits_.bytes_max)) {
     ++refused_;
     return fail(ErrorKind::overloaded,
@@ -97,26 +101,57 @@ void LocalActor::run(const Make& make) {
   turn_taken_ = false;
   if (behaviour_) names_ = behaviour_->names();
   while (true) {
-    changed_.wait(lock, [&] { return !turn_taken_ && (stopping_ || !mailbox_.empty()); });
-    if (stopping_) break;
+    changed_.wait(lock, [&] { return !turn_taken_ && (stopping_ || ended_ || !mailbox_.empty()); });
+    if (stopping_ || ended_ || mailbox_.front().stop) return end(std::move(lock));
     const Envelope envelope = std::move(mailbox_.front());
     mailbox_.pop_front();
     mailbox_bytes_ -= envelope.buffer.size();
-    begin_turn(envelope);
+    begin_turn(&envelope);
     lock.unlock();
     const bool handled = handle(envelope);
     lock.lock();
     end_turn(handled);
   }
-  turn_taken_ = true;
-  lock.unlock();
-  drop_state({ErrorKind::aborted, fmt::format("actor '{}' was stopped", name_)});
 }
 
-void LocalActor::begin_turn(const Envelope& envelope) {
+void LocalActor::end(std::unique_lock<Mutex> lock) {
+  if (!ended_) {
+    ended_ = {stopping_ ? ErrorKind::aborted : ErrorKind::disconnected,
+              fmt::format("actor '{}' was stopped by {}", name_,
+                          stopping_ ? "the end of its process" : "its owner")};
+  }
+  begin_turn(nullptr);
+  const std::deque<Envelope> left = std::exchange(mailbox_, {});
+  mailbox_bytes_ = 0;
+  const bool process_ends = stopping_;
+  if (!process_ends) {
+    refused_ += static_cast<std::uint64_t>(
+        std::count_if(left.begin(), left.end(), [](const Envelope& one) { return !one.stop; }));
+  }
+  lock.unlock();
+  {
+    const HandlerFrame frame(*ended_);
+    behaviour_.reset();
+  }
+  lock.lock();
+  turn_taken_ = false;
+  lock.unlock();
+  const auto before = hooks_.ended();
+  for (const Envelope& envelope : left) {
+    if (process_ends) break;
+    if (envelope.stop) {
+      answer(envelope, {});
+    } else {
+      refuse(envelope, *ended_);
+    }
+  }
+  if (before) before->join();
+}
+
+void LocalActor::begin_turn(const Envelope* envelope) {
   turn_taken_ = true;
   turn_since_ = recent_now();
-  handled_now_ = &envelope;
+  handled_now_ = envelope;
 }
 
 void LocalActor::end_turn(bool handled) {
@@ -141,6 +176,7 @@ ActorSnapshot LocalActor::snapshot() const {
     snapshot.trace = handled_now_->trace.trace;
   }
   snapshot.state = failed_        ? ActorState::failed
+                   : ended_       ? ActorState::stopped
                    : !turn_taken_ ? ActorState::idle
                    : names_       ? ActorState::busy
                                   : ActorState::starting;
@@ -176,10 +212,6 @@ void LocalActor::construct(const Make& make) {
 }
 
 bool LocalActor::handle(const Envelope& envelope) {
-  if (dead_) {
-    refuse(envelope, ended());
-    return false;
-  }
   const bool in_place = options_.handlers == Handlers::in_place;
   const bool traced = hooks_.trace != nullptr && hooks_.trace->on();
   const Instant begun = traced ? now() : Instant();
@@ -187,14 +219,7 @@ bool LocalActor::handle(const Envelope& envelope) {
   const bool handled = dispatch(envelope);
   nesting -= in_place ? 1 : 0;
   if (traced && handled) hooks_.trace->handled(envelope, begun);
-  // A dead actor's state goes at once, its address stays to say why.
-  if (dead_) drop_state(ended());
   return handled;
-}
-
-void LocalActor::drop_state(const Error& why) {
-  const HandlerFrame frame(why);
-  behaviour_.reset();
 }
 
 bool LocalActor::dispatch(const Envelope& envelope) {
@@ -227,8 +252,12 @@ bool LocalActor::dispatch(const Envelope& envelope) {
 
 void LocalActor::refuse(const Envelope& envelope, const Error& error) {
   if (envelope.call == 0) return hooks_.undelivered(envelope.from, error);
+  answer(envelope, Failure(error));
+}
+
+void LocalActor::answer(const Envelope& envelope, const Result<void>& result) {
   net::PayloadWriter reply = ReplyPath::begin_reply();
-  net::encode_to(reply, Result<void>(Failure(error)));
+  net::encode_to(reply, result);
   hooks_.reply(envelope.from, envelope.call, std::move(reply));
 }
 
@@ -241,17 +270,18 @@ void LocalActor::note_failure(const Error& error, std::uint64_t trace) {
 }
 
 void LocalActor::die(const Error& error) {
-  dead_ = error;
   {
     std::lock_guard lock(mutex_);
     failed_ = true;
+    ended_ = {ErrorKind::disconnected,
+              fmt::format("actor '{}' has ended: {}", name_, error.describe())};
   }
   hooks_.failed(error);
 }
 
-Error LocalActor::ended() const {
-  return {ErrorKind::disconnected,
-          fmt::format("actor '{}' has ended: {}", name_, dead_->describe())};
+Error LocalActor::why() const {
+  std::lock_guard lock(mutex_);
+  return *ended_;
 }
 
 }  // namespace teson::actor::detail

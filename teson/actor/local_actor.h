@@ -25,8 +25,9 @@ namespace teson::actor::detail {
 /// An actor of this process. Its handlers run one at a time, in the order of arrival: whoever has
 /// the turn runs them. That is the actor's thread, or, where they run in place, the thread that
 /// brings a message to an idle actor, for that one message. A handler that fails with somebody
-/// waiting for the reply fails that call; without, or if its reply was a port's, the actor ends:
-/// from then on calls get its error.
+/// waiting for the reply fails that call; without, or if its reply was a port's, the actor ends.
+/// From then on messages get its error; its own thread destroys its object, refuses what still
+/// waits, and ends. So it does when its owner wishes that it end, after what was sent before.
 class LocalActor {
  public:
   struct Hooks {
@@ -36,6 +37,9 @@ class LocalActor {
     std::function<void(std::uint64_t proc, const Error&)> undelivered;
     /// The actor has ended: a handler without anybody waiting has failed, or the construction.
     std::function<void(const Error&)> failed;
+    /// It has ended, whichever way. Its thread then refuses what still waits, and joins whom this
+    /// gives: the one that has ended before it, for no thread can wait for its own end.
+    std::function<std::shared_ptr<LocalActor>()> ended;
     /// For replies that come later.
     std::shared_ptr<ReplyOutlet> outlet;
     /// What its handlers do; outlives it. None: nobody wants to know.
@@ -46,15 +50,19 @@ class LocalActor {
   /// `make` runs on the actor's thread, before any handler.
   LocalActor(std::string name, SpawnPlace place, MailboxLimits limits, ActorOptions options,
              Make make, Hooks hooks);
-  /// stop() has been called.
+  /// stop() or join() has been called.
   ~LocalActor();
 
   /// Takes a message; may run its handler before it returns if `in_place`, and the actor's options,
-  /// allow it. `overloaded`: the mailbox is full. Threads: any.
+  /// allow it. `overloaded`: the mailbox is full, which does not hold up a stop; `disconnected`: it
+  /// has ended. Threads: any.
   Result<void> push(Envelope envelope, bool in_place);
-  /// Drops what was not yet begun, waits for the handler that runs. Once.
+  /// The process ends: drops what was not yet begun, waits for the handler that runs. Once.
   void stop();
-  const std::string& name() const { return name_; }
+  /// Waits for the end of its thread, which is near. Once.
+  void join() { thread_.join(); }
+  /// Why it has ended; once it has.
+  Error why() const;
   /// All but its number. Threads: any; waits for no handler.
   ActorSnapshot snapshot() const;
   /// Its handler that runs now.
@@ -65,16 +73,17 @@ class LocalActor {
   void run(const Make& make);
   void construct(const Make& make);
   /// Under mutex_: the turn is taken for a message, which outlives it, and given back.
-  void begin_turn(const Envelope& envelope);
+  void begin_turn(const Envelope* envelope);
   void end_turn(bool handled);
+  /// With the lock, which it lets go.
+  void end(std::unique_lock<Mutex> lock);
   /// With the turn. Whether a handler has run.
   bool handle(const Envelope& envelope);
   bool dispatch(const Envelope& envelope);
-  void drop_state(const Error& why);
   void refuse(const Envelope& envelope, const Error& error);
+  void answer(const Envelope& envelope, const Result<void>& result);
   void note_failure(const Error& error, std::uint64_t trace);
   void die(const Error& error);
-  Error ended() const;
 
   const std::string name_;
   const SpawnPlace place_;
@@ -93,10 +102,10 @@ class LocalActor {
   std::uint64_t handled_ = 0;
   std::uint64_t refused_ = 0;
   bool failed_ = false;
+  std::optional<Error> ended_;  ///< what messages are told from then on
   std::string last_failure_;
   std::uint64_t last_failure_trace_ = 0;
   std::unique_ptr<Behaviour> behaviour_;  ///< whoever has the turn
-  std::optional<Error> dead_;             ///< whoever has the turn
   Thread thread_;
 };
 

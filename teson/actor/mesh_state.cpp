@@ -1,7 +1,6 @@
 #include "teson/actor/mesh_state.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -212,12 +211,14 @@ void MeshState::send_recipe(RemoteProc& proc, const Recipe& recipe) {
 
 Targets MeshState::spawn(SpawnRequest request, std::string arguments, Region region) {
   std::lock_guard lock(mutex_);
-  Targets targets{.mesh = shared_from_this(), .region = std::move(region)};
+  Targets targets{.mesh = shared_from_this(),
+                  .region = std::move(region),
+                  .stopped = std::make_shared<std::set<std::size_t>>()};
   if (stopped_) return targets;
   targets.actor = request.actor = runtime_.node.next_actor_id();
   targets.deadline = runtime_.options.call_deadline;
   request.region = targets.region.layout();
-  recipes_.push_back({std::move(request), std::move(arguments), targets.region});
+  recipes_.push_back({std::move(request), std::move(arguments), targets.region, targets.stopped});
   // Under the lock, so that nobody can call the actor before it was asked for.
   for (std::size_t i = 0; i < targets.region.ranks(); ++i)
     send_recipe(*procs_[targets.region.rank_at(i)], recipes_.back());
@@ -267,7 +268,8 @@ Result<void> MeshState::replace(std::size_t rank) {
   std::lock_guard lock(mutex_);
   procs_[rank] = started;
   for (const auto& recipe : recipes_) {
-    if (recipe.region.contains(rank)) send_recipe(*started, recipe);
+    if (recipe.region.contains(rank) && !recipe.stopped->contains(rank))
+      send_recipe(*started, recipe);
   }
   return {};
 }
@@ -351,104 +353,6 @@ void MeshState::stop() {
   changed_.notify_all();
   // A handler that runs now may use the mesh, which may go after this.
   runtime_.supervision.run([] {});
-}
-
-BegunCall MeshState::begin(const Region& region, Duration deadline) const {
-  std::lock_guard lock(mutex_);
-  return begin_locked(region, deadline);
-}
-
-BegunCall MeshState::begin_choice(const Region& region, Duration deadline) {
-  std::lock_guard lock(mutex_);
-  const std::size_t rank = least_busy_locked(region);
-  next_choice_ = rank + 1;
-  return begin_locked(*Region::make({.offset = rank}), deadline);
-}
-
-std::size_t MeshState::least_busy_locked(const Region& region) const {
-  // Among equals the first one from whose turn it is.
-  const auto turn = [&](std::size_t rank) {
-    return (rank + procs_.size() - next_choice_) % procs_.size();
-  };
-  const auto busyness = [&](std::size_t rank) {
-    return std::tuple(!procs_[rank]->alive(), procs_[rank]->unanswered(), turn(rank));
-  };
-  std::size_t best = region.rank_at(0);
-  auto least = busyness(best);
-  for (std::size_t i = 1; i < region.ranks(); ++i) {
-    const std::size_t rank = region.rank_at(i);
-    const auto found = busyness(rank);
-    if (found >= least) continue;
-    best = rank;
-    least = found;
-  }
-  return best;
-}
-
-BegunCall MeshState::begin_locked(const Region& region, Duration deadline) const {
-  BegunCall begun;
-  std::vector<std::uint64_t> ids;
-  const Instant until = now() + deadline;
-  for (std::size_t i = 0; i < region.ranks(); ++i) {
-    begun.procs.push_back(procs_[region.rank_at(i)]);
-    ids.push_back(begun.procs.back()->id());
-  }
-  if (stopped_) {
-    begun.pending = std::make_shared<PendingCall>(0, std::move(ids), until);
-    begun.pending->fail_all(
-        {ErrorKind::disconnected, fmt::format("mesh '{}' has been stopped", options_.name)});
-    begun.procs.clear();
-    return begun;
-  }
-  for (const auto& target : begun.procs)
-    target->count_call();
-  begun.pending = runtime_.node.pending().begin(std::move(ids), until);
-  if (begun.procs.size() == 1) begun.pending->read_from(begun.procs.front()->reader());
-  return begun;
-}
-
-void BegunCall::send(const net::Payload& payload) const {
-  for (std::size_t i = 0; i < procs.size(); ++i) {
-    auto sent = procs[i]->send(Kind::call, payload);
-    if (sent) continue;
-    procs[i]->count_reply();
-    if (auto gone = procs[i]->gone()) {
-      pending->complete_at(i, Failure(std::move(*gone)));
-    } else if (sent.error().kind != ErrorKind::disconnected) {
-      pending->complete_at(i, Failure(std::move(sent).error()));
-    }
-    // Else it is dying: its end, which is about to be known, completes the slot and says how it
-    // died.
-  }
-}
-
-Result<void> MeshState::send_cast(const Region& region, const net::Payload& payload) const {
-  Result<void> result;
-  for (std::size_t i = 0; i < region.ranks(); ++i) {
-    const auto target = proc(region.rank_at(i));
-    auto sent = target->send(Kind::call, payload);
-    if (!sent && result) result = fail(target->gone().value_or(sent.error()));
-  }
-  return result;
-}
-
-Targets Targets::through(Region part) const {
-  Targets some = *this;
-  some.slice = net::encode(part.layout());
-  some.region = std::move(part);
-  return some;
-}
-BegunCall Targets::begin() const {
-  return mesh->begin(region, deadline);
-}
-BegunCall Targets::begin_choice() const {
-  return mesh->begin_choice(region, deadline);
-}
-Result<void> Targets::send_cast(const net::Payload& payload) const {
-  return mesh->send_cast(region, payload);
-}
-std::uint64_t Targets::proc_of(std::size_t rank) const {
-  return mesh->proc(region.rank_at(rank))->id();
 }
 
 }  // namespace teson::actor::detail

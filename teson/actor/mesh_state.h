@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,10 +63,12 @@ class MeshState : public std::enable_shared_from_this<MeshState>, private Superv
   /// Nothing once it is being stopped.
   std::optional<Members> members() const;
 
-  BegunCall begin(const Region& region, Duration deadline) const;
+  BegunCall begin(const Targets& targets) const;
   /// To the rank that is alive and has the fewest calls unanswered; to any if none is alive.
-  BegunCall begin_choice(const Region& region, Duration deadline);
-  Result<void> send_cast(const Region& region, const net::Payload& payload) const;
+  BegunCall begin_choice(const Targets& targets);
+  Result<void> send_cast(const Targets& targets, const net::Payload& payload) const;
+  /// As ActorMesh::stop.
+  Result<void> stop_actors(const Targets& targets);
 
  private:
   /// What must be spawned again in a replacement.
@@ -73,6 +76,7 @@ class MeshState : public std::enable_shared_from_this<MeshState>, private Superv
     SpawnRequest request;
     std::string arguments;
     Region region;
+    std::shared_ptr<std::set<std::size_t>> stopped;  ///< as in Targets
   };
   // For a supervisor.
   std::string name() const override { return options_.name; }
@@ -82,8 +86,12 @@ class MeshState : public std::enable_shared_from_this<MeshState>, private Superv
   void later(std::size_t key, Duration delay, std::function<void()> function) override;
   void unhandled(const std::string& chain) override;
 
-  BegunCall begin_locked(const Region& region, Duration deadline) const;
-  std::size_t least_busy_locked(const Region& region) const;
+  /// To some ranks of the targets.
+  BegunCall begin_locked(const Targets& targets, const Region& region) const;
+  std::size_t least_busy_locked(const Targets& targets) const;
+  std::vector<std::shared_ptr<RemoteProc>> procs_locked(const Region& region) const;
+  /// What is told of an actor that was stopped.
+  Error stopped_error(std::size_t rank) const;
   Result<std::shared_ptr<RemoteProc>> start(std::size_t rank, std::uint64_t incarnation);
   Result<std::shared_ptr<HostLink>> host_for(std::size_t rank) const;
   void wake() const;

@@ -62,6 +62,7 @@ Node::Node(std::uint64_t self, std::size_t rank, std::uint64_t first_actor, Mail
             reply(proc, call, std::move(text));
           })),
       pending_(std::make_shared<PendingTable>([this](std::uint64_t proc) { return where(proc); })),
+      actors_(self),
       next_actor_(first_actor) {}
 Node::~Node() {
   TESON_CHECK(closed_);
@@ -164,12 +165,16 @@ void Node::take(std::uint64_t from, net::Message message) {
       return receive_undelivered(from, message.payload);
     case Kind::inspect:
       return receive_inspect(from, message.payload);
+    case Kind::stop_actor:
+      return receive_stop_actor(from, message.payload);
     case Kind::stop:
       if (hooks_.stop_asked) hooks_.stop_asked();
       return;
     case Kind::ping:
     case Kind::pong:
       return;  // that it came is all it says
+    case Kind::admission:
+      return;  // for who attaches
   }
   log_warning("actor", "proc {} sent a message of unknown kind {}", from, message.kind);
 }
@@ -196,27 +201,15 @@ Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Bu
                 fmt::format("expected a slice of {} bytes, found {}", header.slice_bytes,
                             buffer.size() - call_header_bytes));
   }
-  std::shared_ptr<LocalActor> actor;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = actors_.find(header.actor);
-    if (found != actors_.end()) actor = found->second;
-  }
-  if (!actor) {
-    return fail(
-        ErrorKind::invalid,
-        fmt::format("proc {} has no actor {}; it was not spawned there, or has been stopped", self_,
-                    header.actor));
-  }
-  return actor->push({.from = from,
-                      .call = header.call,
-                      .actor = header.actor,
-                      .trace = header.trace,
-                      .endpoint = {header.interface, header.endpoint},
-                      .buffer = std::move(buffer),
-                      .slice_from = call_header_bytes,
-                      .slice_bytes = header.slice_bytes},
-                     in_place);
+  return actors_.push({.from = from,
+                       .call = header.call,
+                       .actor = header.actor,
+                       .trace = header.trace,
+                       .endpoint = {header.interface, header.endpoint},
+                       .buffer = std::move(buffer),
+                       .slice_from = call_header_bytes,
+                       .slice_bytes = header.slice_bytes},
+                      in_place);
 }
 
 void Node::refuse(std::uint64_t from, const CallHeader& header, const Error& error) {
@@ -316,22 +309,19 @@ void Node::host(std::uint64_t id, std::string name, LocalActor::Make make, Actor
 
 Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
                                SpawnPlace place, LocalActor::Make make, ActorOptions options) {
-  std::lock_guard lock(mutex_);
-  if (closed_) return fail(ErrorKind::aborted, "the process is ending");
-  if (actors_.contains(id))
-    return fail(ErrorKind::invalid,
-                fmt::format("expected a new actor number, found {} in use", id));
   LocalActor::Hooks hooks{
       .reply = [this](std::uint64_t proc, std::uint64_t call,
                       net::PayloadWriter text) { reply(proc, call, std::move(text)); },
       .undelivered = [this, id](std::uint64_t proc,
                                 const Error& error) { tell_undelivered(proc, id, error); },
       .failed = [this, owner, id, name](const Error& error) { tell_owner(owner, id, name, error); },
+      .ended = [this, id] { return actors_.bury(id); },
       .outlet = outlet_,
       .trace = &trace_ring_};
-  actors_.emplace(id, std::make_shared<LocalActor>(name, std::move(place), limits_, options,
-                                                   std::move(make), std::move(hooks)));
-  return {};
+  return actors_.add(id, [&] {
+    return std::make_shared<LocalActor>(std::move(name), std::move(place), limits_, options,
+                                        std::move(make), std::move(hooks));
+  });
 }
 
 void Node::tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
@@ -380,17 +370,14 @@ void Node::serve(std::uint64_t class_hash, Served served) {
 }
 
 void Node::close() {
-  std::unordered_map<std::uint64_t, std::shared_ptr<LocalActor>> actors;
   std::unique_ptr<SerialThread> late_replies;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
-    actors.swap(actors_);
     late_replies.swap(late_replies_);
   }
   pending_->close({ErrorKind::aborted, "the process is ending"});
-  for (const auto& [id, actor] : actors)
-    actor->stop();
+  actors_.close();
   late_replies.reset();
   outlet_->close();
   // The channels go outside the lock: their end waits for the loop, which may be delivering to us.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "teson/actor/actor_table.h"
 #include "teson/actor/endpoints.h"
 #include "teson/actor/inspect.h"
 #include "teson/actor/local_actor.h"
@@ -84,7 +85,7 @@ class Node {
   void receive(std::uint64_t from, net::Message message);
 
   /// Sends one call or cast to an actor. Errors: `disconnected` without a route, or as of
-  /// Channel::send; for an actor of this process `overloaded`, or `invalid` if there is none.
+  /// Channel::send; for an actor of this process as of ActorTable::push.
   Result<void> send(std::uint64_t proc, const net::Payload& payload, bool awaited);
   /// A call to one actor, to be sent.
   std::shared_ptr<PendingCall> begin_call(std::uint64_t proc, Instant deadline);
@@ -104,8 +105,8 @@ class Node {
   };
   void serve(std::uint64_t class_hash, Served served);
 
-  /// Its actors, by number. Waits for no handler.
-  std::vector<ActorSnapshot> inspect() const;
+  /// Its actors, by number, and the last that have ended. Waits for no handler.
+  std::vector<ActorSnapshot> inspect() const { return actors_.snapshots(); }
   TraceRing& trace_ring() { return trace_ring_; }
   /// What the ring has, the handlers that run now, and what the actors are called.
   TraceReport end_trace();
@@ -129,13 +130,12 @@ class Node {
   Result<Served> served(const SpawnRequest& request) const;
   void receive_actor_failed(std::uint64_t from, const net::Buffer& payload);
   void receive_undelivered(std::uint64_t from, const net::Buffer& payload);
+  void receive_stop_actor(std::uint64_t from, const net::Buffer& payload);
   void receive_inspect(std::uint64_t from, const net::Buffer& payload);
   void refuse(std::uint64_t from, const CallHeader& header, const Error& error);
   void tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error);
   void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
                   const Error& error);
-  /// By number.
-  std::vector<std::pair<std::uint64_t, std::shared_ptr<LocalActor>>> actors() const;
   Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
                            SpawnPlace place, LocalActor::Make make, ActorOptions options);
   void reply(std::uint64_t proc, std::uint64_t call, net::PayloadWriter reply);
@@ -153,12 +153,12 @@ class Node {
   TraceRing trace_ring_;
   const std::shared_ptr<ReplyOutlet> outlet_;
   const std::shared_ptr<PendingTable> pending_;
+  ActorTable actors_;
 
   mutable Mutex mutex_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes_;
   std::unordered_map<std::uint64_t, std::string> expected_;  ///< what messages call those
   std::deque<std::pair<std::uint64_t, Error>> ends_;         ///< of procs, the last ones
-  std::unordered_map<std::uint64_t, std::shared_ptr<LocalActor>> actors_;
   std::unordered_map<std::uint64_t, Served> served_;
   std::uint64_t next_actor_;
   bool closed_ = false;

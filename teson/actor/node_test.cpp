@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "teson/net/loop.h"
+#include "teson/net/test_channel.h"
+
 namespace teson::actor::detail {
 namespace {
 
@@ -46,7 +49,9 @@ std::vector<std::pair<Kind, std::string>> samples() {
           {Kind::inspect, net::encode(InspectRequest{.call = 3})},
           {Kind::inspect,
            net::encode(InspectRequest{.what = InspectRequest::What::begin_trace, .events = ~0ULL})},
-          {Kind::inspect, net::encode(InspectRequest{.what = InspectRequest::What::end_trace})}};
+          {Kind::inspect, net::encode(InspectRequest{.what = InspectRequest::What::end_trace})},
+          {Kind::stop_actor, net::encode(StopActor{.actor = 7, .call = 3})},
+          {Kind::admission, net::encode(Result<void>())}};
 }
 
 class NodeTest : public ::testing::Test {
@@ -73,8 +78,8 @@ TEST_F(NodeTest, survives_every_truncation_and_garbage) {
     for (auto [kind, damaged] : samples()) {
       for (int i = 0; i < 3 && !damaged.empty(); ++i)
         damaged[random() % damaged.size()] = static_cast<char>(random());
-      // Spawning for good starts a thread each: the seventh actor's number alone is kept.
-      if (kind == Kind::spawn) std::memset(damaged.data(), 7, 8);
+      // Spawning for good starts a thread each: one actor's number alone is kept.
+      if (kind == Kind::spawn || kind == Kind::stop_actor) std::memset(damaged.data(), 7, 8);
       node.receive(9, message(kind, damaged));
     }
   }
@@ -90,6 +95,38 @@ TEST_F(NodeTest, survives_every_truncation_and_garbage) {
 TEST_F(NodeTest, refuses_calls_to_actors_and_procs_that_do_not_exist) {
   EXPECT_EQ(node.send(0, say_hello(99, 5), true).error().kind, ErrorKind::invalid);
   EXPECT_EQ(node.send(4, say_hello(1, 5), true).error().kind, ErrorKind::disconnected);
+}
+
+TEST(Undelivered, return_to_their_sender_once_and_what_cannot_return_is_dropped) {
+  constexpr std::uint64_t peer = 9;
+  std::vector<UndeliveredCast> told;
+  Node node(0, 0, 1, {}, {.undelivered = [&](const UndeliveredCast& one) { told.push_back(one); }});
+  net::Loop loop("test-io");
+  net::test::Pair pair(loop);
+  pair.start();
+  node.add_route(peer, std::shared_ptr<net::Channel>(std::move(pair.left)), "the peer");
+  const std::string cast(say_hello(99, 0).text());
+  // One that the peer could not take is told here, and not sent back.
+  node.receive(peer, message(Kind::undelivered,
+                             net::encode(Undelivered{5, {ErrorKind::overloaded, "full"}})));
+  // One of the peer that cannot be taken here returns to it.
+  node.receive(peer, message(Kind::call, cast));
+  ASSERT_TRUE(node.send_control(peer, Kind::ping, ""));
+  ASSERT_TRUE(pair.right_heard.wait_messages(2));
+  ASSERT_EQ(pair.right_heard.messages_.size(), 2U);
+  const auto& bounced = pair.right_heard.messages_[0];
+  EXPECT_EQ(bounced.kind, static_cast<std::uint16_t>(Kind::undelivered));
+  EXPECT_EQ(net::decode<Undelivered>(bounced.payload.bytes())->actor, 99U);
+  EXPECT_EQ(pair.right_heard.messages_[1].kind, static_cast<std::uint16_t>(Kind::ping));
+  // Where the way back is gone nobody is told.
+  node.remove_route(peer);
+  node.receive(peer, message(Kind::call, cast));
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].proc, peer);
+  EXPECT_EQ(told[0].where, "the peer");
+  EXPECT_EQ(told[0].actor, 5U);
+  EXPECT_EQ(told[0].error.message, "full");
+  node.close();
 }
 
 TEST(Endpoints, hash_follows_names_and_types) {

@@ -59,8 +59,9 @@ class Proc {
 
   /// Whether this process was started by a ProcMesh.
   static bool is_child();
-  /// Joins the mesh that this process was started for. `invalid` if it was started otherwise, or by
-  /// another build of this library; `disconnected` if the parent is gone already. What the parent
+  /// Joins the mesh that this process was started for. `invalid` if it was started otherwise, by
+  /// another build of this library, or with a ticket that its owner refuses (another process has used
+  /// it, or nobody is expected with it any more); `disconnected` if the parent is gone already. What the parent
   /// passed in the environment is removed from it. An owner on the network that wants TLS gets it
   /// with the files that the environment names (TlsFiles::from_environment).
   static Result<std::unique_ptr<Proc>> attach(AttachOptions options = {});

@@ -120,13 +120,15 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const std::string& text,
                   "the environment of this process");
     }
   }
+  const Instant until = now() + options.handshake_deadline;
   auto loop = std::make_unique<net::Loop>();
   TESON_TRY(std::shared_ptr<net::Channel> channel,
-            net::Channel::connect(*loop, address, std::move(channel_options),
-                                  now() + options.handshake_deadline));
+            net::Channel::connect(*loop, address, std::move(channel_options), until));
   const auto owner = net::decode<detail::OwnerHello>(channel->peer_body());
   if (!owner || owner->wire != detail::wire_hash()) return fail(other_build());
-  return make(ticket->welcome, std::move(loop), std::move(channel), options);
+  auto proc = make(ticket->welcome, std::move(loop), std::move(channel), options);
+  TESON_TRY_VOID(proc->state_->wait_admission(until));
+  return proc;
 }
 
 std::unique_ptr<Proc> Proc::make(const detail::Welcome& welcome, std::unique_ptr<net::Loop> loop,

@@ -38,6 +38,7 @@ struct Proc::State {
       : options(attach_options),
         node(self, rank, first_own_actor, attach_options.mailbox,
              {.actor_failed = [this](const ActorFailure& failure) { climb(failure); },
+              .undelivered = detail::log_undelivered,
               .stop_asked = [this] { stop(StopReason::asked); }}) {}
 
   void on_message(net::Message message) {
@@ -45,6 +46,8 @@ struct Proc::State {
       (void)channel->send(static_cast<std::uint16_t>(detail::Kind::pong), std::string());
       return;
     }
+    if (message.kind == static_cast<std::uint16_t>(detail::Kind::admission))
+      return on_admission(message.payload);
     // What can be seen is told by this thread, and before there are actors.
     if (started || message.kind == static_cast<std::uint16_t>(detail::Kind::inspect))
       return node.receive(parent_proc, std::move(message));
@@ -52,6 +55,27 @@ struct Proc::State {
     log_error("actor", "more than {} messages came from the parent before Proc::start: giving up",
               held_messages_max);
     channel->close();
+  }
+
+  void on_admission(const net::Buffer& payload) {
+    auto said = net::decode<Result<void>>(payload.bytes());
+    {
+      std::lock_guard lock(mutex);
+      admission = said ? std::move(*said) : Failure(std::move(said).error().in("the admission"));
+    }
+    changed.notify_all();
+  }
+
+  /// What the owner says of the ticket.
+  Result<void> wait_admission(Instant deadline) {
+    std::unique_lock lock(mutex);
+    if (!changed.wait_until(lock, deadline, [&] { return admission || reason; })) {
+      return fail(ErrorKind::timed_out,
+                  "the owner has not said by the deadline whether it takes this process");
+    }
+    if (admission) return *admission;
+    return fail(ErrorKind::disconnected,
+                "the owner has gone before it has said whether it takes this process");
   }
 
   /// What an actor dies of that this process hosts is for its owner to deal with.
@@ -119,6 +143,7 @@ struct Proc::State {
   std::vector<net::Message> held;  ///< loop's thread; what came before start
   Mutex mutex;
   Condition changed;
+  std::optional<Result<void>> admission;  ///< of a process with a ticket, once it is told
   std::optional<StopReason> reason;
   std::function<void(StopReason)> told;
   std::unique_ptr<net::Loop> own_loop;  ///< none: another's

@@ -32,6 +32,8 @@ enum class Kind : std::uint16_t {
   ping = 7,          ///< empty: the owner asks for a sign of life, and gives one
   pong = 8,          ///< empty: the answer
   inspect = 9,       ///< InspectRequest: the owner asks what can be seen; answered by a reply
+  stop_actor = 10,   ///< StopActor: the owner ends an actor; answered by a reply when it has ended
+  admission = 11,    ///< Result<void>: what the owner says first to a process with a ticket
 };
 
 inline bool is_reply(const net::Message& message) {
@@ -71,6 +73,10 @@ struct ActorFailed {
 struct Undelivered {
   std::uint64_t actor = 0;
   Error error;
+};
+struct StopActor {
+  std::uint64_t actor = 0;
+  std::uint64_t call = 0;
 };
 struct InspectRequest {
   enum class What : std::uint8_t {
@@ -122,9 +128,9 @@ inline constexpr const char* link_job = "teson";
 inline constexpr const char* link_purpose = "actor";
 
 constexpr std::uint64_t wire_hash() {
-  return net::schema_hash<
-      std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, InspectRequest,
-                 std::vector<ActorSnapshot>, TraceReport, Welcome, Hello, OwnerHello, LinkHello>>();
+  return net::schema_hash<std::tuple<
+      CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, StopActor, InspectRequest,
+      std::vector<ActorSnapshot>, TraceReport, Welcome, Hello, OwnerHello, LinkHello>>();
 }
 
 /// Of a call or cast that call_payload has begun.

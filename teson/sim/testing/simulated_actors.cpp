@@ -66,6 +66,7 @@ struct Tally {
   long values = 0;
   long errors = 0;
   long harms = 0;
+  long passed = 0;  ///< actors that came and went
   template <typename R>
   void add(const Result<R>& result) {
     ++(result ? values : errors);
@@ -117,7 +118,7 @@ class Scenario {
     mesh->supervise({.strategy = strategies.at(random_.below(strategies.size())),
                      .restarts = {.restarts_max = 1'000'000, .backoff_max = 100ms}});
     const auto targets = mesh->spawn<Target>("target");
-    disturb(targets);
+    disturb(*mesh, targets);
     heal();
     const Instant limit = now() + 60s;
     while (!targets.within(2s).reduce<&Target::add>(Count{}, 1)) {
@@ -172,7 +173,7 @@ class Scenario {
     }
   }
 
-  void disturb(const ActorMesh<Target>& targets) {
+  void disturb(ProcMesh& mesh, const ActorMesh<Target>& targets) {
     bool ending = false;
     std::vector<Thread> threads;
     for (int caller = 0; caller < 3; ++caller) {
@@ -183,6 +184,11 @@ class Scenario {
           call_somehow(targets, caller, number, random);
       });
     }
+    threads.emplace_back("passing", [&] {
+      CounterRandom random({seed_, 3});
+      while (!ending)
+        come_and_go(mesh, random);
+    });
     threads.emplace_back("harm", [&] {
       while (!ending) {
         sleep_for(std::chrono::milliseconds(random_.below(400)));
@@ -201,6 +207,24 @@ class Scenario {
     for (const int process : cluster_->living())
       cluster_->signal(process, SIGCONT);
     start_agents();
+  }
+
+  /// Spawns actors and stops them.
+  void come_and_go(ProcMesh& mesh, CounterRandom& random) {
+    const Duration deadline = std::chrono::milliseconds(5 + random.below(500));
+    const auto passing = mesh.spawn<Target>("passing").within(deadline);
+    (void)passing.cast<&Target::nap>(static_cast<int>(random.below(20)));
+    const Instant began = now();
+    (void)passing.stop();
+    if (now() - began > deadline + late_max)
+      fault(fmt::format("a stop took {:.1f} ms of {:.1f}", to_ms(now() - began), to_ms(deadline)));
+    for (const auto& reply : passing.call<&Target::add>(1).wait()) {
+      if (reply || (reply.error().kind != ErrorKind::disconnected &&
+                    reply.error().kind != ErrorKind::timed_out))
+        fault("a stopped actor has answered");
+    }
+    ++tally_.passed;
+    sleep_for(std::chrono::milliseconds(1 + random.below(20)));
   }
 
   void call_somehow(const ActorMesh<Target>& all, int caller, std::uint64_t& number,
@@ -299,9 +323,10 @@ Outcome simulate(std::uint64_t seed) {
       fault(*failure);
     std::string text = faults.empty() ? "+" : "-";
     const Tally& tally = scenario.tally();
-    text += fmt::format("{:016x}: {} hosts, {} turns, {} calls, {} values, {} errors, {} harms",
-                        scheduler.fingerprint(), scenario.hosts(), scheduler.turns(), tally.calls,
-                        tally.values, tally.errors, tally.harms);
+    text += fmt::format(
+        "{:016x}: {} hosts, {} turns, {} calls, {} values, {} errors, {} harms, {} passed",
+        scheduler.fingerprint(), scenario.hosts(), scheduler.turns(), tally.calls, tally.values,
+        tally.errors, tally.harms, tally.passed);
     for (const auto& one : faults)
       text += "\n  " + one;
     return text;

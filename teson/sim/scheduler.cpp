@@ -42,11 +42,9 @@ struct Scheduler::Task final : World {
       if (task->state == State::waiting && task->place == at) waiting.push_back(task.get());
     }
     if (waiting.empty()) return;
-    if (!all) waiting = {waiting[scheduler.random_.below(waiting.size())]};
-    for (Task* const task : waiting) {
-      task->state = State::ready;
-      task->woken = true;
-    }
+    if (!all) return waiting[scheduler.random_.below(waiting.size())]->be_woken();
+    for (Task* const task : waiting)
+      task->be_woken();
   }
 
   void pass() override {
@@ -100,6 +98,10 @@ struct Scheduler::Task final : World {
     scheduler.give_up_turn();
   }
 
+  void be_woken() {
+    state = State::ready;
+    woken = true;
+  }
   bool may_run() const { return !process.dead && !process.stopped; }
   void enter_here() { enter(this); }
 
@@ -228,8 +230,7 @@ void Scheduler::poll_waiting() {
     if (task->state != Task::State::waiting) continue;
     for (std::size_t i = 0; i < task->fds.size(); ++i) {
       if (all[at++].revents == 0) continue;
-      task->state = Task::State::ready;
-      task->woken = true;
+      task->be_woken();
     }
   }
 }

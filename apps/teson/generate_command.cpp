@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "apps/teson/commands.h"
+#include "apps/teson/number_range.h"
 
 namespace teson::apps {
 namespace {
@@ -50,11 +51,11 @@ void add_generate(CLI::App& app, int& status) {
   command->add_option("--data", arguments->data,
                       "The prepared data folder with the tokenizer; default: the run's own");
   command->add_option("--tokens", arguments->tokens, "New tokens at most")
-      ->check(CLI::Range(1, 100000))
+      ->check(number_from(1, 100'000))
       ->capture_default_str();
   command
       ->add_option("--temperature", arguments->temperature, "0 takes the likeliest token each time")
-      ->check(CLI::Range(0.0, 10.0))
+      ->check(number_from(0.0, 10.0))
       ->capture_default_str();
   command
       ->add_option("--top-p", arguments->top_p,
@@ -68,7 +69,7 @@ void add_generate(CLI::App& app, int& status) {
           "above 0 to 1"))
       ->capture_default_str();
   command->add_option("--top-k", arguments->top_k, "Draw from so many likeliest tokens; 0: all")
-      ->check(CLI::Range(0, 1000000))
+      ->check(number_from(0, 1'000'000))
       ->capture_default_str();
   command->add_option("--seed", arguments->seed, "Same seed, same text")->capture_default_str();
   command->callback([arguments, &status] { status = run(*arguments); });

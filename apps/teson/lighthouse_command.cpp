@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "apps/teson/commands.h"
+#include "apps/teson/number_range.h"
 #include "teson/actor/proc.h"
 #include "teson/base/file.h"
 #include "teson/base/log.h"
@@ -24,11 +25,11 @@
 namespace teson::apps {
 namespace {
 
-CLI::Range count() {
-  return {1, 100'000};
+CLI::Validator count() {
+  return number_from(1, 100'000);
 }
-CLI::Range milliseconds() {
-  return {0, 86'400'000};
+CLI::Validator milliseconds() {
+  return number_from(0, 86'400'000);
 }
 
 struct Arguments {
@@ -197,7 +198,7 @@ void add_lighthouse(CLI::App& app, int& status) {
   command
       ->add_option("--heartbeat-ms", arguments->heartbeat_ms,
                    "Heartbeat interval, from which all other bounds follow")
-      ->check(CLI::Range(1, 60000))
+      ->check(number_from(1, 60'000))
       ->capture_default_str();
   command->callback([arguments, &status] { status = run(*arguments); });
 }

@@ -15,6 +15,7 @@
 #include "apps/teson/admin_client.h"
 #include "apps/teson/commands.h"
 #include "apps/teson/log_files.h"
+#include "apps/teson/number_range.h"
 #include "teson/job/run_folder.h"
 
 namespace teson::apps {
@@ -157,7 +158,7 @@ void add_logs(CLI::App& app, int& status) {
       ->check(CLI::NonNegativeNumber);
   command->add_flag("-f,--follow", arguments->follow, "Go on as they grow, until the run ends");
   command->add_option("--tail", arguments->tail, "Begin with so many last lines; default: all")
-      ->check(CLI::Range(std::size_t{0}, kTailMax - 1));
+      ->check(number_from(std::size_t{0}, kTailMax - 1));
   command->callback([arguments, &status] { status = run(*arguments); });
 }
 

@@ -8,6 +8,7 @@
 
 #include "apps/teson/admin_client.h"
 #include "apps/teson/commands.h"
+#include "apps/teson/number_range.h"
 #include "teson/base/file.h"
 
 namespace teson::apps {
@@ -58,7 +59,7 @@ void add_trace(CLI::App& app, int& status) {
       "handler, an arrow a message");
   add_admin_run(*command, arguments->run);
   command->add_option("--seconds", arguments->seconds, "How long")
-      ->check(CLI::Range(0.001, 60.0))
+      ->check(number_from(0.001, 60.0))
       ->capture_default_str();
   command->add_option("-o,--output", arguments->output, "The file to write; - is standard output")
       ->capture_default_str();

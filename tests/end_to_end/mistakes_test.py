@@ -165,7 +165,7 @@ def words_that_lead_nowhere_are_refused(case):
     said("excludes", "config", "--explain", "--set", "train.steps=3")
     said("no key or table", "config", "--explain", str(harness.TINY))
     said("expected above 0 to 1", "generate", ".", "--top-p", "0")
-    said("not in range 1 to 100000", "lighthouse", "--min-replicas", "0")
+    said("--min-replicas: expected 1 to 100000, found 0", "lighthouse", "--min-replicas", "0")
     said("--inject kill:replica=7,step=3: there is no replica 7", "train", str(harness.TINY), "--inject", "kill:replica=7,step=3")
     status, text = teson("config", "--set", "train.steps=30", "--set", "batch.lanes=8", str(harness.TINY))
     assert status == 0 and "steps = 30\n" in text and "lanes = 8\n" in text, text

@@ -4,9 +4,10 @@
 #include <random>
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include "teson/actor/testing/mesh_test_support.h"
 #include "teson/net/loop.h"
-#include "teson/net/test_channel.h"
 
 namespace teson::actor::detail {
 namespace {
@@ -101,10 +102,20 @@ TEST(Undelivered, return_to_their_sender_once_and_what_cannot_return_is_dropped)
   constexpr std::uint64_t peer = 9;
   std::vector<UndeliveredCast> told;
   Node node(0, 0, 1, {}, {.undelivered = [&](const UndeliveredCast& one) { told.push_back(one); }});
+  testing::Told<std::pair<Kind, std::string>> heard;  // by the peer
   net::Loop loop("test-io");
-  net::test::Pair pair(loop);
-  pair.start();
-  node.add_route(peer, std::shared_ptr<net::Channel>(std::move(pair.left)), "the peer");
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  const net::ChannelOptions options{
+      .handshake = {.job_id = "job", .purpose = "test", .secret = "s"}};
+  const std::shared_ptr<net::Channel> here =
+      net::Channel::adopt(loop, Fd(fds[0]), net::HandshakeRole::initiator, options);
+  const auto there = net::Channel::adopt(loop, Fd(fds[1]), net::HandshakeRole::acceptor, options);
+  here->start({});
+  there->start({.on_message = [&](net::Message message) {
+    heard.add({static_cast<Kind>(message.kind), std::string(message.payload.text())});
+  }});
+  node.add_route(peer, here, "the peer");
   const std::string cast(say_hello(99, 0).text());
   // One that the peer could not take is told here, and not sent back.
   node.receive(peer, message(Kind::undelivered,
@@ -112,12 +123,11 @@ TEST(Undelivered, return_to_their_sender_once_and_what_cannot_return_is_dropped)
   // One of the peer that cannot be taken here returns to it.
   node.receive(peer, message(Kind::call, cast));
   ASSERT_TRUE(node.send_control(peer, Kind::ping, ""));
-  ASSERT_TRUE(pair.right_heard.wait_messages(2));
-  ASSERT_EQ(pair.right_heard.messages_.size(), 2U);
-  const auto& bounced = pair.right_heard.messages_[0];
-  EXPECT_EQ(bounced.kind, static_cast<std::uint16_t>(Kind::undelivered));
-  EXPECT_EQ(net::decode<Undelivered>(bounced.payload.bytes())->actor, 99U);
-  EXPECT_EQ(pair.right_heard.messages_[1].kind, static_cast<std::uint16_t>(Kind::ping));
+  const auto messages = heard.wait(2);
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(messages[0].first, Kind::undelivered);
+  EXPECT_EQ(net::decode<Undelivered>(messages[0].second)->actor, 99U);
+  EXPECT_EQ(messages[1].first, Kind::ping);
   // Where the way back is gone nobody is told.
   node.remove_route(peer);
   node.receive(peer, message(Kind::call, cast));

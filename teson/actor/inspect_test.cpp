@@ -110,7 +110,8 @@ TEST_F(InspectTest, a_process_that_is_silent_or_gone_does_not_delay_the_others) 
   ASSERT_TRUE(mesh.kill(0, SIGSTOP));
   ASSERT_TRUE(mesh.kill(2, SIGKILL));
   (void)look_until([](const SystemSnapshot& now) {
-    return now.meshes.at(0).procs.at(2).state == ProcState::ended;
+    const auto& procs = now.meshes.at(0).procs;
+    return procs.at(2).state == ProcState::ended && !procs.at(0).no_answer.empty();
   });
 
   const Instant begun = std::chrono::steady_clock::now();
@@ -160,8 +161,9 @@ TEST_F(FailuresInspectTest, an_actor_that_has_ended_says_why_and_counts_what_it_
   (void)failures.wait(1);
   EXPECT_FALSE(worker.call_one<&Worker::add>(1).wait());
   EXPECT_FALSE(worker.call_one<&Worker::add>(1).wait());
-  const auto seen =
-      look_until([](const SystemSnapshot& now) { return only_actor(now, 0).refused == 2; });
+  const auto seen = look_until([](const SystemSnapshot& now) {
+    return only_actor(now, 0).refused == 2 && only_actor(now, 0).handled == 1;
+  });
   EXPECT_EQ(only_actor(seen, 0).state, ActorState::failed);
   EXPECT_EQ(only_actor(seen, 0).handled, 1U);
   EXPECT_EQ(only_actor(seen, 0).refused, 2U);

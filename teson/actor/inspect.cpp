@@ -10,11 +10,11 @@
 #include "teson/actor/inspect_call.h"
 #include "teson/actor/mesh_state.h"
 #include "teson/actor/node.h"
+#include "teson/actor/read_request.h"
 #include "teson/actor/remote_proc.h"
 #include "teson/actor/runtime.h"
 #include "teson/actor/system.h"
 #include "teson/base/clock.h"
-#include "teson/base/log.h"
 #include "teson/base/world.h"
 
 namespace teson::actor {
@@ -38,12 +38,8 @@ TraceReport Node::end_trace() {
 }
 
 void Node::receive_inspect(std::uint64_t from, const net::Buffer& payload) {
-  const auto request = net::decode<InspectRequest>(payload.bytes());
-  if (!request) {
-    log_warning("actor", "proc {} sent a damaged request to inspect: {}", from,
-                request.error().describe());
-    return;
-  }
+  const auto request = read_request<InspectRequest>(from, payload.bytes(), "request to inspect");
+  if (!request) return;
   auto text = ReplyPath::begin_reply();
   switch (request->what) {
     case InspectRequest::What::actors:

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "teson/actor/read_request.h"
 #include "teson/base/check.h"
 #include "teson/base/clock.h"
 #include "teson/base/log.h"
@@ -236,12 +237,8 @@ void Node::receive_reply(std::uint64_t from, net::Buffer payload) {
 
 void Node::receive_spawn(std::uint64_t from, net::Buffer payload) {
   const auto buffer = std::make_shared<net::Buffer>(std::move(payload));
-  auto request = net::decode<SpawnRequest>(buffer->bytes());
-  if (!request) {
-    log_warning("actor", "proc {} sent a damaged spawn request: {}", from,
-                request.error().describe());
-    return;
-  }
+  auto request = read_request<SpawnRequest>(from, buffer->bytes(), "spawn request");
+  if (!request) return;
   const auto how = served(*request);
   auto region = Region::make(std::move(request->region));
   const SpawnPlace place{region.value_or(Region()), rank_};

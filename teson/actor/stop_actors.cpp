@@ -5,10 +5,10 @@
 
 #include "teson/actor/mesh_state.h"
 #include "teson/actor/node.h"
+#include "teson/actor/read_request.h"
 #include "teson/actor/reduce.h"
 #include "teson/actor/wire.h"
 #include "teson/base/clock.h"
-#include "teson/base/log.h"
 
 namespace teson::actor::detail {
 
@@ -43,12 +43,8 @@ Result<void> MeshState::stop_actors(const Targets& targets) {
 }
 
 void Node::receive_stop_actor(std::uint64_t from, const net::Buffer& payload) {
-  const auto request = net::decode<StopActor>(payload.bytes());
-  if (!request) {
-    log_warning("actor", "proc {} sent a damaged request to stop an actor: {}", from,
-                request.error().describe());
-    return;
-  }
+  const auto request = read_request<StopActor>(from, payload.bytes(), "request to stop an actor");
+  if (!request) return;
   const auto taken = actors_.push(
       {.from = from, .call = request->call, .actor = request->actor, .stop = true}, false);
   if (taken) return;

@@ -1,7 +1,6 @@
 #include "teson/base/thread.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include <pthread.h>
@@ -11,9 +10,7 @@
 
 namespace teson {
 
-struct Thread::Done {
-  std::atomic<bool> is{false};
-};
+struct Thread::Done : Latch {};
 
 void Condition::wait_once(std::unique_lock<Mutex>& lock) {
   if (World::current() != nullptr) {
@@ -50,10 +47,9 @@ Thread::Thread(std::string name, std::function<void()> run, Signals signals) {
   pthread_sigmask(SIG_BLOCK, signals == Signals::blocked ? &all : nullptr, &before);
   if (World* const world = World::current()) {
     done_ = std::make_shared<Done>();
-    thread_ = world->start(name, [world, done = done_, run = std::move(run)] {
+    thread_ = world->start(name, [done = done_, run = std::move(run)] {
       run();
-      done->is = true;
-      world->wake(done.get(), true);
+      done->set();
     });
   } else {
     thread_ = std::thread([name = std::move(name), run = std::move(run)] {
@@ -69,22 +65,14 @@ Thread::~Thread() {
 }
 
 void Thread::join() {
-  if (done_) {
-    while (!done_->is.load())
-      World::current()->wait(done_.get(), Instant::max());
-  }
+  if (done_) done_->wait();
   thread_.join();
 }
 
 void sleep_for(Duration time) {
-  if (World* const world = World::current()) {
-    const Instant until = now() + time;
-    const int nothing = 0;
-    while (now() < until)
-      (void)world->wait(&nothing, until);
-    return;
-  }
-  std::this_thread::sleep_for(time);
+  const Instant until = now() + time;
+  while (now() < until)
+    (void)poll_until({}, until);
 }
 
 }  // namespace teson

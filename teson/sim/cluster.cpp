@@ -16,6 +16,7 @@
 
 #include "teson/actor/proc_ticket.h"
 #include "teson/base/check.h"
+#include "teson/sim/draw.h"
 
 namespace teson::sim {
 
@@ -126,8 +127,7 @@ std::shared_ptr<actor::detail::Launcher> Cluster::launcher() {
 
 std::function<void()> Cluster::main_of(const std::string& program) {
   return [this, main = programs_.at(program)] {
-    const auto most = static_cast<std::uint64_t>(options_.start_max.count());
-    sleep_for(Duration(static_cast<std::int64_t>(scheduler_.random().below(most + 1))));
+    sleep_for(draw(scheduler_.random(), options_.start_max));
     main();
   };
 }
@@ -265,9 +265,7 @@ void Cluster::tell(Process& process, int code, int signal) {
 }
 
 void Cluster::soon(Duration most, std::function<void()> function) {
-  const auto wait = scheduler_.random().below(static_cast<std::uint64_t>(most.count()) + 1);
-  events_.emplace(scheduler_.now() + Duration(static_cast<std::int64_t>(wait)),
-                  std::move(function));
+  events_.emplace(scheduler_.now() + draw(scheduler_.random(), most), std::move(function));
   wake_kernel();
 }
 

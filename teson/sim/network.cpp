@@ -6,6 +6,8 @@
 
 #include <sys/socket.h>
 
+#include "teson/sim/draw.h"
+
 namespace teson::sim {
 
 namespace {
@@ -106,9 +108,7 @@ void Network::step(Instant now) {
 
 Duration Network::delay() {
   const bool slow = random_.uniform() < options_.slow_share;
-  const Duration most = slow ? options_.slow_max : options_.delay_max;
-  return Duration(
-      static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(most.count()) + 1)));
+  return draw(random_, slow ? options_.slow_max : options_.delay_max);
 }
 
 void Network::read(Connection& connection, std::size_t from, Instant now) {

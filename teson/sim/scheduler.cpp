@@ -25,7 +25,7 @@ struct Scheduler::Task final : World {
   enum class State : std::uint8_t { ready, waiting, ended };
 
   Task(Scheduler& owner, Process& own, std::string text)
-      : scheduler(owner), process(own), name(std::move(text)) {}
+      : scheduler(owner), process(own), name(std::move(text)), number(owner.tasks_.size()) {}
 
   Instant now() override { return scheduler.now_; }
 
@@ -108,6 +108,7 @@ struct Scheduler::Task final : World {
   Scheduler& scheduler;
   Process& process;
   const std::string name;
+  const std::uint64_t number;  ///< in the order of their making
   State state = State::ready;
   const void* place = nullptr;
   std::span<pollfd> fds;
@@ -251,9 +252,7 @@ Scheduler::Task* Scheduler::choose() {
     }
     if (!ready.empty()) {
       Task* const chosen = ready[random_.below(ready.size())];
-      const auto place = std::find_if(tasks_.begin(), tasks_.end(),
-                                      [&](const auto& task) { return task.get() == chosen; });
-      note(static_cast<std::uint64_t>(place - tasks_.begin()));
+      note(chosen->number);
       return chosen;
     }
     if (next == Instant::max() || next > limit_) {

@@ -22,6 +22,7 @@
 
 #include "teson/actor/proc.h"
 #include "teson/actor/system.h"
+#include "teson/actor/testing/arguments.h"
 #include "teson/base/random.h"
 #include "teson/net/payload.h"
 
@@ -206,19 +207,12 @@ void run(Duration length, std::uint64_t seed, Tally& tally) {
   }
 }
 
-std::uint64_t number(int argc, char** argv, std::string_view name, std::uint64_t otherwise) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (argv[i] == name) return std::strtoull(argv[i + 1], nullptr, 10);
-  }
-  return otherwise;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   if (Proc::is_child()) return serve();
-  const auto seconds = number(argc, argv, "--seconds", 5);
-  const auto seed = number(argc, argv, "--seed", 1);
+  const auto seconds = testing::number(argc, argv, "--seconds", 5);
+  const auto seed = testing::number(argc, argv, "--seed", 1);
   Tally warm_up;
   run(1s, seed, warm_up);  // what is made once is made
   const std::size_t open_before = descriptors();

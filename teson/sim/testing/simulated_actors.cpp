@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,8 +17,10 @@
 #include "teson/actor/host_agent.h"
 #include "teson/actor/proc.h"
 #include "teson/actor/system.h"
+#include "teson/actor/testing/arguments.h"
 #include "teson/base/log.h"
 #include "teson/sim/cluster.h"
+#include "teson/sim/draw.h"
 #include "teson/sim/run_apart.h"
 
 namespace {
@@ -288,11 +289,8 @@ class Scenario {
       case 1:
         cluster_->network().cut(0, host);
         break;
-      default: {
-        const auto most = static_cast<std::uint64_t>(hold_max.count());
-        cluster_->network().hold(0, host,
-                                 now() + Duration(static_cast<std::int64_t>(random_.below(most))));
-      }
+      default:
+        cluster_->network().hold(0, host, now() + sim::draw(random_, hold_max));
     }
     cluster_->wake_kernel();
     ++tally_.harms;
@@ -336,27 +334,13 @@ Outcome simulate(std::uint64_t seed) {
   return {text->substr(1), text->front() == '+'};
 }
 
-std::uint64_t number(int argc, char** argv, std::string_view name, std::uint64_t otherwise) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (argv[i] == name) return std::strtoull(argv[i + 1], nullptr, 10);
-  }
-  return otherwise;
-}
-
-bool has_flag(int argc, char** argv, std::string_view name) {
-  for (int i = 1; i < argc; ++i) {
-    if (argv[i] == name) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto first = number(argc, argv, "--first", 1);
-  const auto seeds = number(argc, argv, "--seeds", 100);
-  const bool twice = has_flag(argc, argv, "--twice");
-  const bool verbose = has_flag(argc, argv, "--verbose");
+  const auto first = testing::number(argc, argv, "--first", 1);
+  const auto seeds = testing::number(argc, argv, "--seeds", 100);
+  const bool twice = testing::has_flag(argc, argv, "--twice");
+  const bool verbose = testing::has_flag(argc, argv, "--verbose");
   std::uint64_t bad = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     const Outcome outcome = simulate(seed);

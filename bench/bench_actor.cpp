@@ -114,23 +114,6 @@ class TargetActor final : public Target {
   std::uint64_t taken_ = 0;
 };
 
-int serve() {
-  auto proc = Proc::attach({.mailbox = {.messages_max = mailbox_messages}});
-  must(proc);
-  (*proc)->serve<Target>([](const ProcContext&) { return std::make_unique<TargetActor>(); },
-                         {.handlers = Handlers::in_place});
-  (*proc)->serve<Worker>([](const ProcContext&) { return std::make_unique<Worker>(); });
-  (*proc)->start();
-  (*proc)->wait();
-  return 0;
-}
-
-ProcMesh start(System& system, std::size_t procs) {
-  auto mesh = this_host(system).spawn_procs({{"proc", procs}}, {.name = "bench"});
-  must(mesh);
-  return std::move(*mesh);
-}
-
 /// Microseconds of each round; as many as a tenth of them run first, unmeasured.
 template <typename Round>
 std::vector<double> times_us(int rounds, Round round) {
@@ -141,6 +124,38 @@ std::vector<double> times_us(int rounds, Round round) {
     if (i >= 0) times.push_back(1000 * to_ms(now() - began));
   }
   return times;
+}
+
+/// Calls an actor of another process that is no child of its own.
+class Neighbour {
+ public:
+  explicit Neighbour(Proc& proc) : proc_(proc) {}
+  std::vector<double> call(const ActorRef<Target>& other, int rounds) {
+    return times_us(rounds, [&] { must(proc_.actor(other).call<&Target::nothing>().wait()); });
+  }
+  using endpoints = Endpoints<&Neighbour::call>;
+
+ private:
+  Proc& proc_;
+};
+
+int serve() {
+  auto proc = Proc::attach({.mailbox = {.messages_max = mailbox_messages}});
+  must(proc);
+  (*proc)->serve<Target>([](const ProcContext&) { return std::make_unique<TargetActor>(); },
+                         {.handlers = Handlers::in_place});
+  (*proc)->serve<Worker>([](const ProcContext&) { return std::make_unique<Worker>(); });
+  (*proc)->serve<Neighbour>(
+      [&](const ProcContext&) { return std::make_unique<Neighbour>(**proc); });
+  (*proc)->start();
+  (*proc)->wait();
+  return 0;
+}
+
+ProcMesh start(System& system, std::size_t procs) {
+  auto mesh = this_host(system).spawn_procs({{"proc", procs}}, {.name = "bench"});
+  must(mesh);
+  return std::move(*mesh);
 }
 
 /// Ping-pong between two processes that do nothing else, with blocking reads and writes.
@@ -183,16 +198,22 @@ void bench_calls() {
   const auto own_thread = times_us(rounds, [&] { must(worker.call<&Worker::nothing>().wait()); });
   report("call.same_proc.own_thread.p50_us", quantile_of(own_thread, 0.5), "us");
 
-  ProcMesh mesh = start(system, 1);
-  const auto other = mesh.spawn<Target>("target");
+  ProcMesh mesh = start(system, 2);
+  const auto all = mesh.spawn<Target>("target");
+  const auto other = all.at(0);
   const auto same_host = times_us(rounds, [&] { must(other.call_one<&Target::nothing>().wait()); });
   report("call.same_host.unix.p50_us", quantile_of(same_host, 0.5), "us");
   report("call.same_host.unix.p90_us", quantile_of(same_host, 0.9), "us");
   report("call.same_host.unix.p99_us", quantile_of(same_host, 0.99), "us");
-  const auto workers = mesh.spawn<Worker>("worker");
+  const auto workers = mesh.spawn<Worker>("worker").at(0);
   const auto threaded =
       times_us(rounds, [&] { must(workers.call_one<&Worker::nothing>().wait()); });
   report("call.same_host.unix.own_thread.p50_us", quantile_of(threaded, 0.5), "us");
+
+  const auto neighbours = mesh.spawn<Neighbour>("neighbour");
+  const auto between =
+      must_be(neighbours.at(1).call_one<&Neighbour::call>(all.ref(0), rounds).wait());
+  report("call.neighbour.unix.p50_us", quantile_of(between, 0.5), "us");
 }
 
 /// To a process that a host agent, here within this one, has started.

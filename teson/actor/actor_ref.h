@@ -5,8 +5,9 @@
 namespace teson::actor {
 
 /// Names an actor of type T, wherever it lives: a plain value that can be an argument, a reply, or
-/// part of one. Bind it with System::actor or Proc::actor to use it. In this version an actor is
-/// reachable from its own process, its parent and its children.
+/// part of one. Bind it with System::actor or Proc::actor to use it. It means the same actor in every
+/// process of its System: in the owner, and in all the processes the owner has started or let in.
+/// Between two of these messages go by way of the owner, in order.
 template <typename T>
 struct ActorRef {
   std::uint64_t proc = 0;   ///< 0: the process that owns the System

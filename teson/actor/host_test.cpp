@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include <spawn.h>
 #include <sys/wait.h>
 
 #include "teson/actor/host_agent.h"
@@ -20,44 +19,6 @@ namespace {
 using namespace testing;
 
 constexpr const char* secret = "a secret of the job";
-
-/// A process that this test, not the library, has started.
-class Outsider {
- public:
-  Outsider(std::vector<std::string> arguments, const std::string& variable = {}) {
-    std::vector<std::string> environment;
-    for (char** entry = environ; *entry != nullptr; ++entry)
-      environment.emplace_back(*entry);
-    if (!variable.empty()) environment.push_back("TESON_PROC=" + variable);
-    arguments.insert(arguments.begin(), TESON_ACTOR_TEST_CHILD);
-    const auto pointers = [](std::vector<std::string>& texts) {
-      std::vector<char*> result;
-      for (auto& text : texts)
-        result.push_back(text.data());
-      result.push_back(nullptr);
-      return result;
-    };
-    EXPECT_EQ(::posix_spawn(&pid_, TESON_ACTOR_TEST_CHILD, nullptr, nullptr,
-                            pointers(arguments).data(), pointers(environment).data()),
-              0);
-  }
-  Outsider(const Outsider&) = delete;
-  Outsider& operator=(const Outsider&) = delete;
-  ~Outsider() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    wait();
-  }
-  pid_t pid() const { return pid_; }
-  int wait() {
-    int status = 0;
-    ::waitpid(std::exchange(pid_, 0), &status, 0);
-    return status;
-  }
-
- private:
-  pid_t pid_ = 0;
-};
 
 class HostTest : public MeshTest {
  protected:

@@ -19,8 +19,9 @@ constexpr Duration reply_wait = std::chrono::milliseconds(50);
 /// The messages of another proc are being taken on this thread, which is its channel's.
 thread_local bool receiving = false;
 
-/// Procs that have ended and whose end can still be told to those who have a reference.
-constexpr std::size_t ends_kept = 100;
+bool goes_between_procs(Kind kind) {
+  return kind == Kind::call || kind == Kind::reply || kind == Kind::undelivered;
+}
 
 }  // namespace
 
@@ -62,70 +63,30 @@ Node::Node(std::uint64_t self, std::size_t rank, std::uint64_t first_actor, Mail
           [this](std::uint64_t proc, std::uint64_t call, net::PayloadWriter text) {
             reply(proc, call, std::move(text));
           })),
-      pending_(std::make_shared<PendingTable>([this](std::uint64_t proc) { return where(proc); })),
+      pending_(std::make_shared<PendingTable>(
+          [this](std::uint64_t proc) { return routes_.where(proc); })),
       actors_(self),
+      routes_(self),
       next_actor_(first_actor) {}
 Node::~Node() {
   TESON_CHECK(closed_);
 }
 
-void Node::expect_route(std::uint64_t proc, std::string where) {
-  std::lock_guard lock(mutex_);
-  expected_[proc] = std::move(where);
+void Node::lose(std::uint64_t proc, const Error& why) {
+  const std::string told = net::encode(ProcEnded{proc, why});
+  for (const std::uint64_t sender : routes_.remove(proc, why))
+    (void)routes_.send(sender, Kind::proc_ended, net::Payload(told));
+  pending_->fail_proc(proc, why);
 }
 
-void Node::add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
-                     std::shared_ptr<CallCount> unanswered) {
-  auto route = std::make_shared<const Route>(
-      Route{std::move(channel), std::move(where), std::move(unanswered)});
-  std::lock_guard lock(mutex_);
-  routes_[proc] = std::move(route);
-  expected_.erase(proc);
-}
-
-void Node::remove_route(std::uint64_t proc, std::optional<Error> why) {
-  std::shared_ptr<const Route> dropped;  // ends after the lock
-  std::lock_guard lock(mutex_);
-  expected_.erase(proc);
-  if (why) ends_.emplace_back(proc, std::move(*why));
-  if (ends_.size() > ends_kept) ends_.pop_front();
-  const auto found = routes_.find(proc);
-  if (found == routes_.end()) return;
-  dropped = std::move(found->second);
-  routes_.erase(found);
-}
-
-std::shared_ptr<const Node::Route> Node::route(std::uint64_t proc) const {
-  std::lock_guard lock(mutex_);
-  const auto found = routes_.find(proc);
-  return found == routes_.end() ? nullptr : found->second;
-}
-
-std::string Node::where(std::uint64_t proc) const {
-  if (proc == self_) return "this process";
-  std::lock_guard lock(mutex_);
-  if (const auto found = routes_.find(proc); found != routes_.end()) return found->second->where;
-  if (const auto found = expected_.find(proc); found != expected_.end()) return found->second;
-  return fmt::format("proc {}", proc);
-}
-
-Error Node::gone(std::uint64_t proc) const {
-  std::lock_guard lock(mutex_);
-  for (const auto& [ended, why] : ends_) {
-    if (ended == proc) return why;
-  }
-  return {ErrorKind::disconnected,
-          fmt::format("proc {} is gone, or not a parent or child of this process", proc)};
+void Node::lose_owner(const Error& why) {
+  pending_->fail_others(self_, why);
 }
 
 Result<void> Node::send(std::uint64_t proc, const net::Payload& payload, bool awaited) {
   if (proc != self_) {
-    const auto way = route(proc);
-    if (!way) return fail(gone(proc));
     if (trace_ring_.on()) trace_ring_.sent(proc, header_of(payload.text()));
-    auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::call), payload);
-    if (sent && awaited && way->unanswered) ++*way->unanswered;
-    return sent;
+    return awaited ? routes_.send_call(proc, payload) : routes_.send(proc, Kind::call, payload);
   }
   TESON_TRY(const auto header,
             net::decode<CallHeader>(payload.text().substr(0, call_header_bytes)));
@@ -136,14 +97,8 @@ Result<void> Node::send(std::uint64_t proc, const net::Payload& payload, bool aw
 std::shared_ptr<PendingCall> Node::begin_call(std::uint64_t proc, Instant deadline) {
   auto pending = pending_->begin({proc}, deadline);
   if (proc == self_) return pending;
-  if (const auto way = route(proc)) pending->read_from(way->channel->reader());
+  if (const auto way = routes_.to(proc)) pending->read_from(way.route->channel->reader());
   return pending;
-}
-
-Result<void> Node::send_control(std::uint64_t proc, Kind kind, std::string payload) {
-  const auto way = route(proc);
-  if (!way) return fail(gone(proc));
-  return way->channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
 }
 
 void Node::receive(std::uint64_t from, net::Message message) {
@@ -153,7 +108,16 @@ void Node::receive(std::uint64_t from, net::Message message) {
 }
 
 void Node::take(std::uint64_t from, net::Message message) {
-  switch (static_cast<Kind>(message.kind)) {
+  const auto kind = static_cast<Kind>(message.kind);
+  if (message.epoch != owner_proc) {
+    if (!goes_between_procs(kind)) {
+      return log_warning("actor", "proc {} sent a message of kind {} that goes by way of the owner",
+                         from, message.kind);
+    }
+    if (self_ == owner_proc) return pass_on(from, message.epoch, std::move(message));
+    from = message.epoch;
+  }
+  switch (kind) {
     case Kind::call:
       return receive_call(from, std::move(message.payload));
     case Kind::reply:
@@ -171,6 +135,8 @@ void Node::take(std::uint64_t from, net::Message message) {
     case Kind::stop:
       if (hooks_.stop_asked) hooks_.stop_asked();
       return;
+    case Kind::proc_ended:
+      return receive_ended(message.payload);
     case Kind::ping:
     case Kind::pong:
       return;  // that it came is all it says
@@ -189,8 +155,8 @@ void Node::receive_call(std::uint64_t from, net::Buffer payload) {
   const auto header = net::decode<CallHeader>(payload.bytes().first(call_header_bytes));
   TESON_CHECK(header.has_value());
   // A caller that is slow to take its replies is waited for by actors, not by this thread.
-  const auto way = header->call == 0 ? nullptr : route(from);
-  const bool in_place = !way || way->channel->outgoing_bytes() == 0;
+  const auto way = header->call == 0 ? Routes::Way() : routes_.to(from);
+  const bool in_place = !way || way.route->channel->outgoing_bytes() == 0;
   if (auto delivered = deliver(from, *header, std::move(payload), in_place); !delivered)
     refuse(from, *header, delivered.error());
 }
@@ -213,14 +179,28 @@ Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Bu
                       in_place);
 }
 
-void Node::refuse(std::uint64_t from, const CallHeader& header, const Error& error) {
+void Node::pass_on(std::uint64_t from, std::uint64_t to, net::Message message) {
+  const auto kind = static_cast<Kind>(message.kind);
+  net::Payload payload(std::move(message.payload));
+  if (kind == Kind::reply) {
+    if (payload.size() < reply_header_bytes) return;
+    const auto header = net::decode<ReplyHeader>(payload.bytes().first(reply_header_bytes));
+    return send_reply(to, header->call, payload, from);
+  }
+  auto passed = routes_.send(to, kind, payload, from);
+  if (passed || kind != Kind::call || payload.size() < call_header_bytes) return;
+  refuse(from, header_of(payload.text()), passed.error(), to);
+}
+
+void Node::refuse(std::uint64_t from, const CallHeader& header, const Error& error,
+                  std::uint64_t as) {
   if (header.call != 0) {
     std::string text(reply_header_bytes, '\0');
     net::encode_to(text, Result<void>(Failure(error)));
     std::memcpy(text.data(), &header.call, sizeof(header.call));
-    (void)send_control(from, Kind::reply, std::move(text));
+    (void)routes_.send(from, Kind::reply, net::Payload(std::move(text)), as);
   } else {
-    tell_undelivered(from, header.actor, error);
+    tell_undelivered(from, header.actor, error, as);
   }
 }
 
@@ -278,19 +258,27 @@ Result<Node::Served> Node::served(const SpawnRequest& request) const {
 void Node::receive_actor_failed(std::uint64_t from, const net::Buffer& payload) {
   auto failed = net::decode<ActorFailed>(payload.bytes());
   if (failed && hooks_.actor_failed)
-    hooks_.actor_failed({from, where(from), failed->actor, failed->name, failed->error});
+    hooks_.actor_failed({from, routes_.where(from), failed->actor, failed->name, failed->error});
 }
 
 void Node::receive_undelivered(std::uint64_t from, const net::Buffer& payload) {
   auto lost = net::decode<Undelivered>(payload.bytes());
-  if (lost && hooks_.undelivered) hooks_.undelivered({from, where(from), lost->actor, lost->error});
+  if (lost && hooks_.undelivered)
+    hooks_.undelivered({from, routes_.where(from), lost->actor, lost->error});
 }
 
-void Node::tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error) {
+void Node::receive_ended(const net::Buffer& payload) {
+  const auto ended = read_request<ProcEnded>(owner_proc, payload.bytes(), "end of a process");
+  if (ended && ended->proc != self_) lose(ended->proc, ended->error);
+}
+
+void Node::tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error,
+                            std::uint64_t as) {
   if (from != self_) {
-    (void)send_control(from, Kind::undelivered, net::encode(Undelivered{actor, error}));
+    (void)routes_.send(from, Kind::undelivered,
+                       net::Payload(net::encode(Undelivered{actor, error})), as);
   } else if (hooks_.undelivered) {
-    hooks_.undelivered({self_, where(self_), actor, error});
+    hooks_.undelivered({self_, routes_.where(self_), actor, error});
   }
 }
 
@@ -324,9 +312,10 @@ Result<void> Node::start_actor(std::uint64_t id, std::string name, std::uint64_t
 void Node::tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
                       const Error& error) {
   if (owner == self_) {
-    if (hooks_.actor_failed) hooks_.actor_failed({self_, where(self_), actor, name, error});
+    if (hooks_.actor_failed) hooks_.actor_failed({self_, routes_.where(self_), actor, name, error});
   } else {
-    (void)send_control(owner, Kind::actor_failed, net::encode(ActorFailed{actor, name, error}));
+    (void)routes_.send(owner, Kind::actor_failed,
+                       net::Payload(net::encode(ActorFailed{actor, name, error})));
   }
 }
 
@@ -340,22 +329,24 @@ void Node::reply(std::uint64_t proc, std::uint64_t call, net::PayloadWriter text
   send_reply(proc, call, payload);
 }
 
-void Node::send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload& reply) {
-  while (const auto way = route(proc)) {
-    const auto sent = way->channel->send(static_cast<std::uint16_t>(Kind::reply), reply);
+void Node::send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload& reply,
+                      std::uint64_t as) {
+  while (const auto way = routes_.to(proc)) {
+    const auto sent = routes_.send(proc, Kind::reply, reply, as);
     if (sent || sent.error().kind == ErrorKind::disconnected ||
         sent.error().kind == ErrorKind::aborted)
       return;
     if (sent.error().kind != ErrorKind::overloaded)
-      return refuse(proc, {.call = call}, sent.error());
+      return refuse(proc, {.call = call}, sent.error(), as);
     if (receiving) {
       std::lock_guard lock(mutex_);
       if (closed_) return;
       if (!late_replies_) late_replies_ = std::make_unique<SerialThread>("teson-replies");
-      return late_replies_->post([this, proc, call, reply] { send_reply(proc, call, reply); });
+      return late_replies_->post(
+          [this, proc, call, reply, as] { send_reply(proc, call, reply, as); });
     }
     // The caller takes its replies too slowly: its actor waits, not the memory.
-    (void)way->channel->flush(now() + reply_wait);
+    (void)way.route->channel->flush(now() + reply_wait);
     std::lock_guard lock(mutex_);
     if (closed_) return;
   }
@@ -377,12 +368,7 @@ void Node::close() {
   actors_.close();
   late_replies.reset();
   outlet_->close();
-  // The channels go outside the lock: their end waits for the loop, which may be delivering to us.
-  std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes;
-  {
-    std::lock_guard lock(mutex_);
-    routes.swap(routes_);
-  }
+  routes_.clear();
 }
 
 }  // namespace teson::actor::detail

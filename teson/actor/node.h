@@ -1,8 +1,6 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,6 +17,7 @@
 #include "teson/actor/local_actor.h"
 #include "teson/actor/pending.h"
 #include "teson/actor/reply_path.h"
+#include "teson/actor/routes.h"
 #include "teson/actor/serial_thread.h"
 #include "teson/actor/trace_ring.h"
 #include "teson/actor/wire.h"
@@ -48,9 +47,6 @@ struct UndeliveredCast {
 
 namespace detail {
 
-/// Calls that went to a proc and have not been answered.
-using CallCount = std::atomic<std::int64_t>;
-
 /// What is done about one where the program has said nothing.
 void log_undelivered(const UndeliveredCast& lost);
 
@@ -73,15 +69,12 @@ class Node {
   std::uint64_t self() const { return self_; }
   PendingTable& pending() { return *pending_; }
 
-  /// There will be a route to it; until then messages call it this.
-  void expect_route(std::uint64_t proc, std::string where);
-  /// `where`: what messages call it. `unanswered`, if there is one, counts the calls that are sent
-  /// by reference; whoever gives it counts the replies.
-  void add_route(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
-                 std::shared_ptr<CallCount> unanswered = {});
-  /// `why`: what later messages to it are told; remembered for the last ends_kept of them.
-  void remove_route(std::uint64_t proc, std::optional<Error> why = {});
-  /// Loop's thread: a message from another proc.
+  Routes& routes() { return routes_; }
+  /// A process has ended: who waits for it is told why, in this process and in those that have sent to it through this one.
+  void lose(std::uint64_t proc, const Error& why);
+  /// The owner is gone, and with it the way to all others.
+  void lose_owner(const Error& why);
+  /// Loop's thread, or one that reads in its stead: a message over the channel of `from`.
   void receive(std::uint64_t from, net::Message message);
 
   /// Sends one call or cast to an actor. Errors: `disconnected` without a route, or as of
@@ -89,7 +82,6 @@ class Node {
   Result<void> send(std::uint64_t proc, const net::Payload& payload, bool awaited);
   /// A call to one actor, to be sent.
   std::shared_ptr<PendingCall> begin_call(std::uint64_t proc, Instant deadline);
-  Result<void> send_control(std::uint64_t proc, Kind kind, std::string payload);
 
   std::uint64_t next_actor_id();
   void host(std::uint64_t id, std::string name, LocalActor::Make make, ActorOptions options);
@@ -116,11 +108,6 @@ class Node {
   void close();
 
  private:
-  struct Route {
-    std::shared_ptr<net::Channel> channel;
-    std::string where;
-    std::shared_ptr<CallCount> unanswered;
-  };
   void take(std::uint64_t from, net::Message message);
   Result<void> deliver(std::uint64_t from, const CallHeader& header, net::Buffer buffer,
                        bool in_place);
@@ -132,19 +119,22 @@ class Node {
   void receive_undelivered(std::uint64_t from, const net::Buffer& payload);
   void receive_stop_actor(std::uint64_t from, const net::Buffer& payload);
   void receive_inspect(std::uint64_t from, const net::Buffer& payload);
-  void refuse(std::uint64_t from, const CallHeader& header, const Error& error);
-  void tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error);
+  void receive_ended(const net::Buffer& payload);
+  /// What one process says to another.
+  void pass_on(std::uint64_t from, std::uint64_t to, net::Message message);
+  /// `as`: who it is that refuses, where this process speaks for another.
+  void refuse(std::uint64_t from, const CallHeader& header, const Error& error,
+              std::uint64_t as = owner_proc);
+  void tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error,
+                        std::uint64_t as = owner_proc);
   void tell_owner(std::uint64_t owner, std::uint64_t actor, const std::string& name,
                   const Error& error);
   Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
                            SpawnPlace place, LocalActor::Make make, ActorOptions options);
   void reply(std::uint64_t proc, std::uint64_t call, net::PayloadWriter reply);
-  void send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload& reply);
-  /// Nothing if there is none.
-  std::shared_ptr<const Route> route(std::uint64_t proc) const;
-  std::string where(std::uint64_t proc) const;
-  /// Why there is no way to it.
-  Error gone(std::uint64_t proc) const;
+  /// `as`: whose reply it is, if this process passes it on.
+  void send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload& reply,
+                  std::uint64_t as = owner_proc);
 
   const std::uint64_t self_;
   const std::size_t rank_;
@@ -155,10 +145,9 @@ class Node {
   const std::shared_ptr<PendingTable> pending_;
   ActorTable actors_;
 
+  Routes routes_;
+
   mutable Mutex mutex_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<const Route>> routes_;
-  std::unordered_map<std::uint64_t, std::string> expected_;  ///< what messages call those
-  std::deque<std::pair<std::uint64_t, Error>> ends_;         ///< of procs, the last ones
   std::unordered_map<std::uint64_t, Served> served_;
   std::uint64_t next_actor_;
   bool closed_ = false;

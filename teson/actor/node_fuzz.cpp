@@ -1,4 +1,5 @@
-// What a process makes of the messages of another: the first byte is the kind, the rest the payload.
+// What a process makes of the messages of another. The first byte: the kind in 6 bits, whether the process that reads is the owner or another, and
+// whether the message is from, or for, a third one. The rest is the payload.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,7 +26,7 @@ class Echo {
 constexpr int inputs_max = 256;
 
 struct Fixture {
-  Fixture() {
+  explicit Fixture(std::uint64_t self) : node(self, 0, 1, {}, {}) {
     node.host(node.next_actor_id(), "echo",
               []() -> Result<std::unique_ptr<Behaviour>> {
                 return std::make_unique<TypedBehaviour<Echo>>(std::make_unique<Echo>());
@@ -33,18 +34,24 @@ struct Fixture {
               {});
   }
   ~Fixture() { node.close(); }
-  Node node{0, 0, 1, {}, {}};
+  Node node;
 };
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static std::unique_ptr<Fixture> fixture;
+  static std::unique_ptr<Fixture> fixtures[2];
   static int inputs = 0;
-  if (!fixture || ++inputs % inputs_max == 0) fixture = std::make_unique<Fixture>();
+  if (!fixtures[0] || ++inputs % inputs_max == 0) {
+    fixtures[0] = std::make_unique<Fixture>(owner_proc);
+    fixtures[1] = std::make_unique<Fixture>(3);
+  }
   if (size == 0) return 0;
-  net::Message message{.kind = data[0], .payload = net::Buffer(size - 1)};
+  Fixture& fixture = *fixtures[data[0] >> 6 & 1];
+  net::Message message{.kind = static_cast<std::uint16_t>(data[0] & 63),
+                       .epoch = static_cast<std::uint64_t>(data[0] >> 7),
+                       .payload = net::Buffer(size - 1)};
   if (size > 1) std::memcpy(message.payload.room().data(), data + 1, size - 1);
-  fixture->node.receive(7, std::move(message));
+  fixture.node.receive(7, std::move(message));
   return 0;
 }

@@ -115,21 +115,21 @@ TEST(Undelivered, return_to_their_sender_once_and_what_cannot_return_is_dropped)
   there->start({.on_message = [&](net::Message message) {
     heard.add({static_cast<Kind>(message.kind), std::string(message.payload.text())});
   }});
-  node.add_route(peer, here, "the peer");
+  node.routes().add(peer, here, "the peer");
   const std::string cast(say_hello(99, 0).text());
   // One that the peer could not take is told here, and not sent back.
   node.receive(peer, message(Kind::undelivered,
                              net::encode(Undelivered{5, {ErrorKind::overloaded, "full"}})));
   // One of the peer that cannot be taken here returns to it.
   node.receive(peer, message(Kind::call, cast));
-  ASSERT_TRUE(node.send_control(peer, Kind::ping, ""));
+  ASSERT_TRUE(node.routes().send(peer, Kind::ping, {}));
   const auto messages = heard.wait(2);
   ASSERT_EQ(messages.size(), 2U);
   EXPECT_EQ(messages[0].first, Kind::undelivered);
   EXPECT_EQ(net::decode<Undelivered>(messages[0].second)->actor, 99U);
   EXPECT_EQ(messages[1].first, Kind::ping);
   // Where the way back is gone nobody is told.
-  node.remove_route(peer);
+  (void)node.routes().remove(peer, {});
   node.receive(peer, message(Kind::call, cast));
   ASSERT_EQ(told.size(), 1U);
   EXPECT_EQ(told[0].proc, peer);

@@ -54,6 +54,16 @@ void PendingCall::fail_all(const Error& error) {
   ready_.notify_all();
 }
 
+void PendingCall::fail_others(std::uint64_t proc, const Error& error) {
+  std::unique_lock lock(mutex_);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].proc != proc) (void)fill(i, Failure(error));
+  }
+  wake_reader();
+  lock.unlock();
+  ready_.notify_all();
+}
+
 bool PendingCall::fill(std::size_t index, Result<RawReply> reply) {
   Slot& slot = slots_[index];
   if (slot.complete) return false;
@@ -186,6 +196,11 @@ std::vector<std::shared_ptr<PendingCall>> PendingTable::all() const {
 void PendingTable::fail_proc(std::uint64_t proc, const Error& error) {
   for (const auto& call : all())
     call->complete(proc, Failure(error));
+}
+
+void PendingTable::fail_others(std::uint64_t self, const Error& error) {
+  for (const auto& call : all())
+    call->fail_others(self, error);
 }
 
 void PendingTable::close(const Error& error) {

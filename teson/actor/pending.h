@@ -54,6 +54,8 @@ class PendingCall {
   /// Completes the slot at `index`.
   void complete_at(std::size_t index, Result<RawReply> reply);
   void fail_all(const Error& error);
+  /// Completes the slots of other procs than this.
+  void fail_others(std::uint64_t proc, const Error& error);
 
   /// Blocks until all slots are complete.
   void wait();
@@ -112,6 +114,8 @@ class PendingTable : public std::enable_shared_from_this<PendingTable> {
   void reply(std::uint64_t call, std::uint64_t proc, RawReply reply);
   /// Completes every slot that waits for this proc.
   void fail_proc(std::uint64_t proc, const Error& error);
+  /// Completes every slot that waits for another proc than this.
+  void fail_others(std::uint64_t self, const Error& error);
   /// From now on calls complete at once with `error`.
   void close(const Error& error);
   std::size_t size() const;

@@ -26,7 +26,6 @@
 namespace teson::actor {
 
 struct Proc::State {
-  static constexpr std::uint64_t parent_proc = 0;
   /// What may arrive between attach and start.
   static constexpr std::size_t held_messages_max = 16384;
   /// Where the numbers of actors begin that a child starts itself: far from those its parent counts.
@@ -50,7 +49,7 @@ struct Proc::State {
       return on_admission(message.payload);
     // What can be seen is told by this thread, and before there are actors.
     if (started || message.kind == static_cast<std::uint16_t>(detail::Kind::inspect))
-      return node.receive(parent_proc, std::move(message));
+      return node.receive(detail::owner_proc, std::move(message));
     if (held.size() < held_messages_max) return held.push_back(std::move(message));
     log_error("actor", "more than {} messages came from the parent before Proc::start: giving up",
               held_messages_max);
@@ -81,13 +80,14 @@ struct Proc::State {
   /// What an actor dies of that this process hosts is for its owner to deal with.
   void climb(const ActorFailure& failure) {
     const detail::ActorFailed failed{failure.actor, failure.name, failure.error};
-    (void)node.send_control(parent_proc, detail::Kind::actor_failed, net::encode(failed));
+    (void)node.routes().send(detail::owner_proc, detail::Kind::actor_failed,
+                             net::Payload(net::encode(failed)));
   }
 
   void start() {
     started = true;
     for (auto& message : held)
-      node.receive(parent_proc, std::move(message));
+      node.receive(detail::owner_proc, std::move(message));
     held.clear();
   }
 
@@ -108,7 +108,7 @@ struct Proc::State {
     owner_watch.cancel();
     if (error.kind == ErrorKind::invalid)
       log_error("actor", "the connection to the owner has ended: {}", error.message);
-    node.pending().fail_proc(parent_proc, error.in("the parent process"));
+    node.lose_owner(error.in("the parent process"));
     // What user threads do may never end: this process does. The I/O thread is not theirs.
     if (ends_when_orphaned)
       hard_end = loop->after(orphan_grace, [] { exit_at_once(orphan_exit_code); });

@@ -57,9 +57,6 @@ namespace {
 constexpr Duration second_sign_wait = std::chrono::milliseconds(200);
 /// Heartbeats without a sign of life after which a process is ended.
 constexpr int silent_beats_max = 2;
-/// What may be sent to a process before it has attached over the network.
-constexpr std::size_t held_back_max = 16384;
-constexpr std::size_t held_back_bytes_max = std::size_t{256} << 20;
 
 /// A process that somebody else has started: its connection is all that is known of it.
 class GuestLife final : public ProcLife {
@@ -192,7 +189,7 @@ void RemoteProc::begin(std::shared_ptr<ProcLife> life, Hooks hooks) {
       return adopt(std::move(channel), hello);
     }
     if (!networked()) return;
-    runtime_.node.expect_route(id(), name() + ", which has not attached yet,");
+    runtime_.node.routes().expect(id(), name() + ", which has not attached yet", unanswered_);
     timer_ = runtime_.loop.after(options_.attach_deadline, [this] {
       end_because(
           fmt::format("it has not attached within {:.0f} s", to_seconds(options_.attach_deadline)));
@@ -211,19 +208,16 @@ void RemoteProc::adopt(std::unique_ptr<net::Channel> channel, const LinkHello& h
 }
 
 void RemoteProc::link(std::shared_ptr<net::Channel> channel) {
+  // First, since what was held back goes before what is sent from now on.
+  runtime_.node.routes().add(id(), channel, name(), unanswered_);
   {
     std::lock_guard lock(mutex_);
     channel_ = channel;
-    for (auto& [kind, payload] : held_back_)
-      (void)channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
-    held_back_.clear();
-    held_back_bytes_ = 0;
   }
-  runtime_.node.add_route(id(), channel, name(), unanswered_);
   // release() closes the channel, which drops these.
   const auto self = shared_from_this();
   const auto take = [self](net::Message message) {
-    if (is_reply(message)) self->count_reply();
+    if (is_reply(message) && message.epoch == owner_proc) self->count_reply();
     self->runtime_.node.receive(self->id(), std::move(message));
   };
   channel->start({.on_open = [self] { self->on_open(); },
@@ -359,14 +353,12 @@ void RemoteProc::report() {
     std::lock_guard lock(mutex_);
     exit.expected = expected_;
     exit_ = exit;
-    held_back_.clear();
     if (networked_) guests = channel_;
   }
   // One that still runs somewhere ends itself without it.
   if (guests) guests->close();
   const Error why{ErrorKind::disconnected, exit.describe(welcome_.mesh)};
-  runtime_.node.remove_route(id(), why);
-  runtime_.node.pending().fail_proc(id(), why);
+  runtime_.node.lose(id(), why);
   if (hooks_.ended) hooks_.ended(exit);
 }
 
@@ -423,24 +415,12 @@ Result<void> RemoteProc::send(Kind kind, net::Payload payload) {
     // are sent, so none is missed by the fail_proc that follows exit_.
     if (exit_) return fail({ErrorKind::disconnected, exit_->describe(welcome_.mesh)});
     channel = channel_;
-    if (!channel && networked_ && !lost_) return hold_back(kind, std::move(payload));
+    if (!channel && networked_ && !lost_)
+      return runtime_.node.routes().send(id(), kind, std::move(payload));
   }
   if (!channel)
     return fail(gone().value_or(Error{ErrorKind::disconnected, "the process was not started"}));
   return channel->send(static_cast<std::uint16_t>(kind), std::move(payload));
-}
-
-Result<void> RemoteProc::hold_back(Kind kind, net::Payload payload) {
-  if (held_back_.size() >= held_back_max ||
-      held_back_bytes_ + payload.size() > held_back_bytes_max) {
-    return fail(
-        ErrorKind::overloaded,
-        fmt::format("{} messages, {} bytes wait for rank {} of mesh '{}' to attach; try later",
-                    held_back_.size(), held_back_bytes_, place_.rank, welcome_.mesh));
-  }
-  held_back_bytes_ += payload.size();
-  held_back_.emplace_back(kind, std::move(payload));
-  return {};
 }
 
 net::ChannelReader RemoteProc::reader() const {
@@ -486,7 +466,7 @@ void RemoteProc::release() {
     channel.swap(channel_);
   }
   if (channel) channel->close();
-  runtime_.node.remove_route(id());
+  (void)runtime_.node.routes().remove(id(), {});
   runtime_.loop.run([&] {
     channel.reset();
     life_->unwatch();

@@ -96,7 +96,6 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   bool has_given_sign();
   /// Loop's thread: something of ours makes it end.
   void end_because(const std::string& cause);
-  Result<void> hold_back(Kind kind, net::Payload payload);
   void report();
   /// "rank 1 (pid 4711, host 'node3') of mesh 'workers'"
   std::string name() const;
@@ -127,9 +126,7 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
 
   mutable Mutex mutex_;
   std::shared_ptr<net::Channel> channel_;
-  bool networked_ = false;                                ///< it attaches over the network
-  std::vector<std::pair<Kind, net::Payload>> held_back_;  ///< until then
-  std::size_t held_back_bytes_ = 0;
+  bool networked_ = false;  ///< it attaches over the network
   bool attached_ = false;
   bool expected_ = false;
   std::optional<Error> lost_;

@@ -34,6 +34,7 @@ enum class Kind : std::uint16_t {
   inspect = 9,       ///< InspectRequest: the owner asks what can be seen; answered by a reply
   stop_actor = 10,   ///< StopActor: the owner ends an actor; answered by a reply when it has ended
   admission = 11,    ///< Result<void>: what the owner says first to a process with a ticket
+  proc_ended = 12,   ///< ProcEnded: what the owner tells those that have sent to it
 };
 
 inline bool is_reply(const net::Message& message) {
@@ -72,6 +73,10 @@ struct ActorFailed {
 };
 struct Undelivered {
   std::uint64_t actor = 0;
+  Error error;
+};
+struct ProcEnded {
+  std::uint64_t proc = 0;
   Error error;
 };
 struct StopActor {
@@ -128,9 +133,10 @@ inline constexpr const char* link_job = "teson";
 inline constexpr const char* link_purpose = "actor";
 
 constexpr std::uint64_t wire_hash() {
-  return net::schema_hash<std::tuple<
-      CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, StopActor, InspectRequest,
-      std::vector<ActorSnapshot>, TraceReport, Welcome, Hello, OwnerHello, LinkHello>>();
+  return net::schema_hash<
+      std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, ProcEnded,
+                 StopActor, InspectRequest, std::vector<ActorSnapshot>, TraceReport, Welcome, Hello,
+                 OwnerHello, LinkHello>>();
 }
 
 /// Of a call or cast that call_payload has begun.

@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kSecretDigits = 64;
-constexpr std::size_t kConfigBytesMax = 1 << 20;
 constexpr int kPreviousMax = 10'000;
 constexpr std::size_t kPathBytesMax = 4096;
 constexpr const char* kAdminSocket = "admin";

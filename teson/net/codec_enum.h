@@ -9,14 +9,16 @@
 
 namespace teson::net::detail {
 
-/// Whether the compiler has a name for this value of an enum: it prints "E::name" for an enumerator, "(E)7" for other values. The text is
-/// only looked at here, at compile time.
+/// Whether the compiler has a name for this value of an enum: it prints "E::name" for an enumerator, "(E)7" for other values (E may begin with a
+/// parenthesis of its own). The text is only looked at here, at compile time.
 template <auto Value>
 constexpr bool is_named() {
   constexpr std::string_view text = __PRETTY_FUNCTION__;
   constexpr std::size_t at = text.rfind("Value = ");
   static_assert(at != std::string_view::npos);
-  return text[at + 8] != '(';
+  constexpr std::string_view value = text.substr(at, text.find_last_of(']') - at);
+  constexpr std::size_t last = value.find_last_not_of("0123456789");
+  return last + 1 == value.size() || value[last] != ')';
 }
 
 /// A bit for each value 0 … 63 that is an enumerator.

@@ -6,9 +6,17 @@
 
 namespace teson::net {
 
-Payload::Payload(std::string text)
-    : text_(std::make_shared<const std::string>(std::move(text))),
-      bytes_(std::as_bytes(std::span(*text_))) {}
+Payload::Payload(std::string text) {
+  const auto kept = std::make_shared<const std::string>(std::move(text));
+  bytes_ = std::as_bytes(std::span(*kept));
+  keeper_ = kept;
+}
+
+Payload::Payload(Buffer buffer) {
+  const auto kept = std::make_shared<const Buffer>(std::move(buffer));
+  bytes_ = kept->bytes();
+  keeper_ = kept;
+}
 
 Payload::Payload(std::shared_ptr<SharedBlock> block, std::size_t size)
     : block_(std::move(block)), bytes_(block_->bytes().first(size)) {}

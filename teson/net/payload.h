@@ -15,6 +15,8 @@ namespace teson::net {
 /// socket is as quick as a mapping.
 inline constexpr std::size_t shared_payload_bytes_min = std::size_t{256} << 10;
 
+class Buffer;
+
 /// Bytes to be sent, which do not change any more and which many may hold. A light handle.
 class Payload {
  public:
@@ -22,6 +24,8 @@ class Payload {
   explicit Payload(std::string text);
   /// The first `size` bytes of a block.
   Payload(std::shared_ptr<SharedBlock> block, std::size_t size);
+  /// What has arrived, to be sent on.
+  explicit Payload(Buffer buffer);
 
   std::size_t size() const { return bytes_.size(); }
   std::span<const std::byte> bytes() const { return bytes_; }
@@ -33,11 +37,11 @@ class Payload {
   /// Keeps the bytes for as long as it is held.
   std::shared_ptr<const void> keeper() const {
     if (block_) return block_;
-    return text_;
+    return keeper_;
   }
 
  private:
-  std::shared_ptr<const std::string> text_;
+  std::shared_ptr<const void> keeper_;
   std::shared_ptr<SharedBlock> block_;
   std::span<const std::byte> bytes_;
 };

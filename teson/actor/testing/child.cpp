@@ -120,6 +120,32 @@ class WorkerActor final : public Worker {
   int sum_ = 0;
 };
 
+class NeighbourActor final : public Neighbour {
+ public:
+  explicit NeighbourActor(Proc& proc) : proc_(proc) {}
+  Result<int> add(const ActorRef<Worker>& other, int value) override {
+    return proc_.actor(other).call<&Worker::add>(value).wait();
+  }
+  Result<void> tell(const ActorRef<Worker>& other, const std::vector<std::string>& notes) override {
+    for (const auto& note : notes)
+      TESON_TRY_VOID(proc_.actor(other).cast<&Worker::note>(note));
+    return {};
+  }
+  Result<bool> echo(const ActorRef<Worker>& other, std::uint64_t bytes) override {
+    std::vector<std::byte> sent(bytes);
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      sent[i] = static_cast<std::byte>(i * 31 >> 3);
+    TESON_TRY(const auto back, proc_.actor(other).call<&Worker::echo>(std::span(sent)).wait());
+    return back == sent;
+  }
+  Result<void> nap(const ActorRef<Worker>& other, int milliseconds) override {
+    return proc_.actor(other).call<&Worker::nap>(milliseconds).wait();
+  }
+
+ private:
+  Proc& proc_;
+};
+
 class QuickActor final : public Quick {
  public:
   explicit QuickActor(Proc& proc) : proc_(proc) {}
@@ -240,6 +266,8 @@ int run_child(const std::string& mode) {
   proc.serve<Nest>([](const ProcContext&) { return std::make_unique<NestActor>(); });
   proc.serve<Quick>([&proc](const ProcContext&) { return std::make_unique<QuickActor>(proc); },
                     {.handlers = Handlers::in_place});
+  proc.serve<Neighbour>(
+      [&proc](const ProcContext&) { return std::make_unique<NeighbourActor>(proc); });
   proc.serve<Desk>([](const ProcContext&) { return std::make_unique<DeskActor>(); });
   if (mode == "leave") {
     std::printf("leaving by myself\n");

@@ -126,6 +126,19 @@ class Nest {
   using endpoints = Endpoints<&Nest::hatch, &Nest::add>;
 };
 
+/// Speaks to actors of other processes.
+class Neighbour {
+ public:
+  virtual ~Neighbour() = default;
+  virtual Result<int> add(const ActorRef<Worker>& other, int value) = 0;
+  virtual Result<void> tell(const ActorRef<Worker>& other,
+                            const std::vector<std::string>& notes) = 0;
+  /// Whether so many bytes come back as they were sent.
+  virtual Result<bool> echo(const ActorRef<Worker>& other, std::uint64_t bytes) = 0;
+  virtual Result<void> nap(const ActorRef<Worker>& other, int milliseconds) = 0;
+  using endpoints = Endpoints<&Neighbour::add, &Neighbour::tell, &Neighbour::echo, &Neighbour::nap>;
+};
+
 /// Refuses to be constructed.
 class Broken {
  public:

@@ -38,6 +38,7 @@ void fault(std::string text) {
 
 class Target {
  public:
+  explicit Target(Proc& proc) : proc_(proc) {}
   int add(int value) { return sum_ += value; }
   void nap(int milliseconds) { sleep_for(std::chrono::milliseconds(milliseconds)); }
   Result<int> refuse() { return fail(ErrorKind::failed, "on purpose"); }
@@ -47,9 +48,18 @@ class Target {
     if (number <= last) fault(fmt::format("sender {}: message {} after {}", sender, number, last));
     last = number;
   }
-  using endpoints = Endpoints<&Target::add, &Target::nap, &Target::refuse, &Target::note>;
+  /// Of a neighbour. Two that ask each other wait in vain: not for long.
+  Result<int> ask(const ActorRef<Target>& other, int value) {
+    return proc_.actor(other).within(50ms).call<&Target::add>(value).wait();
+  }
+  Result<void> pass_on(const ActorRef<Target>& other, int sender, std::uint64_t number) {
+    return proc_.actor(other).cast<&Target::note>(sender, number);
+  }
+  using endpoints = Endpoints<&Target::add, &Target::nap, &Target::refuse, &Target::note,
+                              &Target::ask, &Target::pass_on>;
 
  private:
+  Proc& proc_;
   int sum_ = 0;
   std::map<int, std::uint64_t> last_;
 };
@@ -57,7 +67,7 @@ class Target {
 void work() {
   auto proc = Proc::attach();
   if (!proc) exit_at_once(3);  // its owner is gone
-  (*proc)->serve<Target>([](const ProcContext&) { return std::make_unique<Target>(); });
+  (*proc)->serve<Target>([&](const ProcContext&) { return std::make_unique<Target>(**proc); });
   (*proc)->start();
   (*proc)->wait();
 }
@@ -77,6 +87,7 @@ struct Tally {
 /// Beyond its deadline a call takes what its thread waits for its turn.
 constexpr Duration late_max = 50ms;
 constexpr Duration heartbeat = 300ms;
+constexpr int callers = 3;
 constexpr const char* door = "tcp:owner:7000";
 
 /// One owner with a mesh of processes: its own children, or those of agents on other hosts.
@@ -177,7 +188,7 @@ class Scenario {
   void disturb(ProcMesh& mesh, const ActorMesh<Target>& targets) {
     bool ending = false;
     std::vector<Thread> threads;
-    for (int caller = 0; caller < 3; ++caller) {
+    for (int caller = 0; caller < callers; ++caller) {
       threads.emplace_back("caller", [&, caller] {
         CounterRandom random({seed_, 2, static_cast<std::uint64_t>(caller)});
         std::uint64_t number = 0;
@@ -232,9 +243,11 @@ class Scenario {
                     CounterRandom& random) {
     const Duration deadline = std::chrono::milliseconds(5 + random.below(500));
     const auto mesh = all.within(deadline).flatten("proc");
-    const auto one = mesh->at("proc", random.below(procs_));
+    const std::size_t rank = random.below(procs_);
+    const auto one = mesh->at("proc", rank);
+    const std::size_t neighbour = random.below(procs_);
     const Instant began = now();
-    const auto kind = random.below(8);
+    const auto kind = random.below(10);
     ++tally_.calls;
     switch (kind) {
       case 0:
@@ -260,6 +273,16 @@ class Scenario {
         break;
       case 6:
         tally_.add(mesh->cast<&Target::note>(caller, ++number));
+        break;
+      case 7:
+        tally_.add(one->call_one<&Target::ask>(mesh->ref(neighbour), 1).wait());
+        break;
+      case 8:
+        // What comes by way of another rank is a sender of its own.
+        tally_.add(one->call_one<&Target::pass_on>(mesh->ref(neighbour),
+                                                   callers * (1 + static_cast<int>(rank)) + caller,
+                                                   ++number)
+                       .wait());
         break;
       default:
         sleep_for(std::chrono::milliseconds(random.below(20)));

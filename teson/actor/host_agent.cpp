@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "teson/actor/handshake_options.h"
+#include "teson/actor/links.h"
 #include "teson/actor/proc.h"
 #include "teson/actor/proc_life.h"
 #include "teson/actor/proc_ticket.h"
@@ -125,6 +126,12 @@ struct HostServer::State {
     Thread thread;
   };
 
+  /// The connection to an owner.
+  struct Served {
+    Proc* proc;
+    std::string token;  ///< of an owner that has connected
+  };
+
   explicit State(HostAgentOptions agent_options)
       : options(completed(std::move(agent_options))),
         // Owners count theirs from 1; agents choose far above.
@@ -137,16 +144,19 @@ struct HostServer::State {
     return options;
   }
 
-  net::ChannelOptions channel_options() const {
+  /// `token`: of a connection that this agent makes, or resumes.
+  net::ChannelOptions channel_options(const std::string& token = {}, bool resumes = false) const {
     net::ChannelOptions result;
     result.tls = options.tls;
+    result.resumable = true;
     result.handshake = detail::handshake_options(detail::link_job, options.secret,
                                                  detail::LinkHello{.wire = detail::wire_hash(),
                                                                    .role = detail::LinkRole::host,
                                                                    .proc = id,
                                                                    .pid = own_pid(),
                                                                    .host = options.name,
-                                                                   .token = {}});
+                                                                   .token = token,
+                                                                   .resumes = resumes});
     return result;
   }
 
@@ -167,6 +177,13 @@ struct HostServer::State {
   /// Loop's thread.
   void accept(std::unique_ptr<net::Channel> channel) {
     std::lock_guard lock(mutex);
+    const auto owner = net::decode<detail::OwnerHello>(channel->peer_body());
+    if (owner && owner->resumes) {
+      for (const auto& [proc, token] : procs) {
+        if (detail::same_word(owner->token, token)) return proc->resume(std::move(channel));
+      }
+      return;  // it was given up: the end of this connection says so
+    }
     sessions.remove_if([](Session& session) { return session.done.load(); });
     if (stopping || sessions.size() >= owners_max) return;
     Session& session = sessions.emplace_back();
@@ -185,11 +202,12 @@ struct HostServer::State {
         std::unique_lock lock(mutex);
         if (stopping) return;
       }
-      auto channel = net::Channel::connect(loop, options.address, channel_options(),
+      const std::string token = detail::random_word();
+      auto channel = net::Channel::connect(loop, options.address, channel_options(token),
                                            now() + connect_deadline, cancel.get());
       if (channel) {
         problem.clear();
-        serve(std::move(*channel));
+        serve(std::move(*channel), net::Dial{options.address, channel_options(token, true)});
       } else if (const std::string now = channel.error().describe(); now != problem) {
         // Said once, however often it is tried.
         problem = now;
@@ -201,22 +219,23 @@ struct HostServer::State {
   }
 
   /// Until the owner is gone, or this agent is to end.
-  void serve(std::unique_ptr<net::Channel> channel) {
+  void serve(std::unique_ptr<net::Channel> channel, std::optional<net::Dial> dial = {}) {
     const std::string who = channel->peer().to_string();
     const auto owner = net::decode<detail::OwnerHello>(channel->peer_body());
     if (!owner || owner->wire != detail::wire_hash())
       return say("the owner at " + who + " is of another build of this library: not served");
-    const auto proc = Proc::over(loop, std::move(channel), id,
-                                 Duration(static_cast<std::int64_t>(owner->host_heartbeat_ns)), {});
+    const auto proc =
+        Proc::over(loop, std::move(channel), id,
+                   Duration(static_cast<std::int64_t>(owner->host_heartbeat_ns)), std::move(dial));
     proc->serve<detail::HostAgent>([&](const ProcContext&,
                                        ActorRef<detail::HostObserver> observer) {
       return std::make_unique<detail::AgentActor>(*proc, options.launcher, options.name, observer);
     });
-    std::list<Proc*>::iterator place;
+    std::list<Served>::iterator place;
     {
       std::lock_guard lock(mutex);
       if (stopping) return;
-      place = procs.insert(procs.end(), proc.get());
+      place = procs.insert(procs.end(), {proc.get(), owner->token});
     }
     proc->start();
     say("serving the owner at " + who);
@@ -233,7 +252,7 @@ struct HostServer::State {
     {
       std::lock_guard lock(mutex);
       stopping = true;
-      for (Proc* proc : procs)
+      for (const auto& [proc, token] : procs)
         proc->stop();
     }
     changed.notify_all();
@@ -249,7 +268,7 @@ struct HostServer::State {
   std::unique_ptr<net::ChannelListener> listener;
   Mutex mutex;
   Condition changed;
-  std::list<Proc*> procs;  ///< a connection to an owner each
+  std::list<Served> procs;
   std::list<Session> sessions;
   bool stopping = false;
 };

@@ -89,7 +89,7 @@ std::optional<Error> HostLink::gone() const {
   return gone_;
 }
 
-void HostLink::attach(std::unique_ptr<net::Channel> channel,
+void HostLink::attach(std::unique_ptr<net::Channel> channel, std::optional<net::Dial> dial,
                       std::function<void(const std::string&)> lost) {
   lost_ = std::move(lost);
   Welcome welcome{.wire = wire_hash(),
@@ -103,7 +103,8 @@ void HostLink::attach(std::unique_ptr<net::Channel> channel,
                                          ProcPlace{static_cast<std::size_t>(number_), 0}, welcome);
   }
   const std::weak_ptr<HostLink> weak = weak_from_this();
-  proc_->attach(std::move(channel), hello_, {.ended = [weak](const ProcExit& exit) {
+  proc_->attach(std::move(channel), hello_, std::move(dial),
+                {.ended = [weak](const ProcExit& exit) {
                   if (const auto self = weak.lock()) self->lose(exit.cause);
                 }});
   actor_ = runtime_.node.next_actor_id();
@@ -117,6 +118,10 @@ void HostLink::attach(std::unique_ptr<net::Channel> channel,
                        .region = Region(Shape{}).layout(),
                        .arguments = std::as_bytes(std::span(arguments))};
   (void)proc_->send(Kind::spawn, net::Payload(net::encode(request)));
+}
+
+bool HostLink::is_resumed_by(const LinkHello& hello) const {
+  return !gone() && hello.proc == agent_id() && same_word(hello.token, hello_.token);
 }
 
 Actor<HostAgent> HostLink::agent() const {
@@ -222,7 +227,15 @@ void HostLink::release() {
   if (proc_) proc_->release();
 }
 
-void Hosts::add(std::unique_ptr<net::Channel> channel, LinkHello hello) {
+void Hosts::resume(std::unique_ptr<net::Channel> channel, const LinkHello& hello) {
+  for (const auto& link : all()) {
+    if (link->is_resumed_by(hello)) return link->proc()->resume(std::move(channel));
+  }
+}
+
+void Hosts::add(std::unique_ptr<net::Channel> channel, LinkHello hello,
+                std::optional<net::Dial> dial) {
+  if (hello.resumes) return resume(std::move(channel), hello);
   drop_gone(hello.proc);
   std::shared_ptr<HostLink> link;
   {
@@ -231,7 +244,7 @@ void Hosts::add(std::unique_ptr<net::Channel> channel, LinkHello hello) {
     link = std::make_shared<HostLink>(runtime_, joined_++, std::move(hello));
     links_.push_back(link);
   }
-  link->attach(std::move(channel), [this](const std::string& why) {
+  link->attach(std::move(channel), std::move(dial), [this](const std::string& why) {
     runtime_.supervision.post([this, why] {
       if (runtime_.options.on_host_lost) return runtime_.options.on_host_lost(why);
       log_warning("actor", "{}", why);
@@ -258,17 +271,26 @@ void Hosts::drop_gone(std::uint64_t joining) {
 
 Result<void> Hosts::connect(const net::Address& address, const std::string& secret,
                             Instant deadline, std::shared_ptr<net::Tls> tls) {
-  net::ChannelOptions options;
-  options.tls = std::move(tls);
-  options.handshake = handshake_options(link_job, secret, owner_hello(runtime_.options));
+  const std::string token = random_word();
+  const auto dial = [&](bool resumes) {
+    OwnerHello own = owner_hello(runtime_.options);
+    own.token = token;
+    own.resumes = resumes;
+    net::ChannelOptions options;
+    options.tls = tls;
+    options.resumable = true;
+    options.handshake = handshake_options(link_job, secret, own);
+    return net::Dial{address, std::move(options)};
+  };
   TESON_TRY(auto channel,
-            net::Channel::connect(runtime_.loop, address, std::move(options), deadline));
+            net::Channel::connect(runtime_.loop, address, dial(false).options, deadline));
   auto hello = net::decode<LinkHello>(channel->peer_body());
   if (!hello || hello->wire != wire_hash() || hello->role != LinkRole::host) {
     return fail(ErrorKind::invalid,
                 address.to_string() + ": expected a host agent of the same build of this library");
   }
-  runtime_.loop.run([&] { add(std::move(channel), std::move(*hello)); });
+  hello->token = token;
+  runtime_.loop.run([&] { add(std::move(channel), std::move(*hello), dial(true)); });
   return {};
 }
 

@@ -20,6 +20,7 @@
 #include "teson/base/error.h"
 #include "teson/base/thread.h"
 #include "teson/net/channel.h"
+#include "teson/net/redial.h"
 
 namespace teson::actor::detail {
 
@@ -42,7 +43,10 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   std::optional<Error> gone() const;
 
   /// Loop's thread. `lost`: its end, once.
-  void attach(std::unique_ptr<net::Channel> channel, std::function<void(const std::string&)> lost);
+  void attach(std::unique_ptr<net::Channel> channel, std::optional<net::Dial> dial,
+              std::function<void(const std::string&)> lost);
+  /// Whether this was its agent's connection, which was cut.
+  bool is_resumed_by(const LinkHello& hello) const;
   Result<std::shared_ptr<ProcLife>> start(std::uint64_t proc, const ChildSpec& spec,
                                           ProcTicket ticket, bool parent_death_signal);
   void signal(std::uint64_t proc, int number);
@@ -84,7 +88,9 @@ class Hosts {
 
   /// Loop's thread: an agent has connected, or was connected to. One that is here already has left
   /// its old connection, which is lost with all that was started over it.
-  void add(std::unique_ptr<net::Channel> channel, LinkHello hello);
+  /// `dial`: how to reach it, if it was connected to.
+  void add(std::unique_ptr<net::Channel> channel, LinkHello hello,
+           std::optional<net::Dial> dial = {});
   /// To an agent that listens.
   Result<void> connect(const net::Address& address, const std::string& secret, Instant deadline,
                        std::shared_ptr<net::Tls> tls);
@@ -100,6 +106,7 @@ class Hosts {
   ActorRef<HostObserver> observer();
 
  private:
+  void resume(std::unique_ptr<net::Channel> channel, const LinkHello& hello);
   /// Loop's thread: those whose agent is gone, or is about to join anew.
   void drop_gone(std::uint64_t joining);
 

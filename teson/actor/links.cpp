@@ -30,6 +30,11 @@ std::string random_word() {
   return fmt::format("{:016x}{:016x}{:016x}", entropy64(), entropy64(), entropy64());
 }
 
+bool same_word(const std::string& one, const std::string& other) {
+  const auto bytes = [](const std::string& text) { return std::as_bytes(std::span(text)); };
+  return equal_constant_time(bytes(one), bytes(other));
+}
+
 Result<net::Address> Links::listen(const ListenOptions& door, OnHost on_host) {
   if (listener_) {
     return fail(ErrorKind::invalid,
@@ -38,6 +43,7 @@ Result<net::Address> Links::listen(const ListenOptions& door, OnHost on_host) {
   net::ChannelListenerOptions options;
   options.channel.handshake = handshake_options(link_job, door.secret, hello_);
   options.channel.tls = door.tls;
+  options.channel.resumable = true;
   TESON_TRY(listener_, net::ChannelListener::listen(loop_, door.address, std::move(options),
                                                     [this, on_host = std::move(on_host)](
                                                         std::unique_ptr<net::Channel> channel) {
@@ -87,6 +93,8 @@ void Links::accept(std::unique_ptr<net::Channel> channel, const OnHost& on_host)
   }
   if (hello->role == LinkRole::host) return on_host(std::move(channel), std::move(*hello));
   const auto proc = admit(*hello);
+  // A connection that was given up: its end says so.
+  if (hello->resumes) return proc ? proc->resume(std::move(channel)) : void();
   if (!proc) return refuse(std::move(channel), *hello);
   (void)tell(*channel, {});
   proc->adopt(std::move(channel), *hello);
@@ -109,11 +117,10 @@ std::shared_ptr<RemoteProc> Links::admit(const LinkHello& hello) {
   std::lock_guard lock(mutex_);
   const auto found = expected_.find(hello.proc);
   if (found == expected_.end()) return nullptr;
-  const auto bytes = [](const std::string& text) { return std::as_bytes(std::span(text)); };
-  if (!equal_constant_time(bytes(hello.token), bytes(found->second.token))) return nullptr;
-  auto proc = found->second.proc.lock();
-  expected_.erase(found);
-  return proc;
+  Expected& expected = found->second;
+  if (!same_word(hello.token, expected.token) || hello.resumes != expected.attached) return nullptr;
+  expected.attached = true;
+  return expected.proc.lock();
 }
 
 }  // namespace teson::actor::detail

@@ -47,9 +47,10 @@ class Links {
   struct Expected {
     std::string token;
     std::weak_ptr<RemoteProc> proc;
+    bool attached = false;  ///< and may resume its connection
   };
   void accept(std::unique_ptr<net::Channel> channel, const OnHost& on_host);
-  /// Nothing if no such process is expected.
+  /// Nothing if no such process is expected, or none with such a connection.
   std::shared_ptr<RemoteProc> admit(const LinkHello& hello);
   void refuse(std::unique_ptr<net::Channel> channel, const LinkHello& hello);
 
@@ -67,5 +68,7 @@ class Links {
 
 /// A secret or token that nobody can guess.
 std::string random_word();
+/// In a time that tells nothing of how much of it is the same.
+bool same_word(const std::string& one, const std::string& other);
 
 }  // namespace teson::actor::detail

@@ -26,6 +26,8 @@ Proc::Proc(std::shared_ptr<State> own) : state_(std::move(own)) {
              state->node.receive(detail::owner_proc, std::move(message));
              return true;
            },
+       .on_cut = [state](const Error&) { state->resumption->on_cut(state->channel); },
+       .on_resumed = [state] { state->resumption->on_resumed(); },
        .on_closed = [state](const Error& error) { state->on_closed(error); }});
   state->loop->run([state] { state->watch_owner(); });
 }
@@ -37,6 +39,7 @@ Proc::~Proc() {
   (void)state_->channel->flush(now() + flush_wait);
   state_->loop->run([this] {
     state_->owner_watch.cancel();
+    state_->resumption->cancel();
     state_->channel.reset();
   });
   if (state_->own_loop) state_->own_loop->stop();
@@ -72,6 +75,10 @@ void Proc::on_stop(std::function<void(StopReason)> function) {
 
 void Proc::stop() {
   state_->stop(StopReason::asked);
+}
+
+void Proc::resume(std::unique_ptr<net::Channel> fresh) {
+  state_->channel->resume(std::move(fresh));
 }
 
 const ProcContext& Proc::context() const {

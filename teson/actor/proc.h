@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "teson/actor/proc_options.h"
 #include "teson/base/error.h"
 #include "teson/net/loop.h"
+#include "teson/net/redial.h"
 
 namespace teson::actor {
 
@@ -123,11 +125,14 @@ class Proc {
                                                         const AttachOptions& options);
   static std::unique_ptr<Proc> make(const detail::Welcome& welcome, std::unique_ptr<net::Loop> loop,
                                     std::shared_ptr<net::Channel> channel,
-                                    const AttachOptions& options);
+                                    std::optional<net::Dial> dial, const AttachOptions& options);
   /// A process that serves an owner over a channel of `loop`, and lives on without it. `heartbeat`:
-  /// the owner's, of which it may miss a few.
+  /// the owner's, of which it may miss a few. `dial`: how to reach the owner; else it connects.
   static std::unique_ptr<Proc> over(net::Loop& loop, std::unique_ptr<net::Channel> channel,
-                                    std::uint64_t self, Duration heartbeat, AttachOptions options);
+                                    std::uint64_t self, Duration heartbeat,
+                                    std::optional<net::Dial> dial);
+  /// Loop's thread: the owner has connected again.
+  void resume(std::unique_ptr<net::Channel> fresh);
   /// As if the owner had asked.
   void stop();
   detail::Node& node();

@@ -93,7 +93,7 @@ Result<std::unique_ptr<Proc>> Proc::attach(AttachOptions options) {
                                std::move(channel_options), now() + options.handshake_deadline));
   auto welcome = net::decode<detail::Welcome>(channel->peer_body());
   if (!welcome || welcome->wire != detail::wire_hash()) return fail(other_build());
-  return make(*welcome, std::move(loop), std::move(channel), options);
+  return make(*welcome, std::move(loop), std::move(channel), {}, options);
 }
 
 Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const std::string& text,
@@ -103,37 +103,44 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const std::string& text,
   if (ticket->welcome.wire != detail::wire_hash()) return fail(other_build());
   if (ticket->parent != 0) TESON_TRY_VOID(follow_parent(ticket->parent, ticket->death_signal));
   TESON_TRY(const auto address, net::Address::parse(ticket->address));
-  net::ChannelOptions channel_options;
-  channel_options.handshake =
-      detail::handshake_options(detail::link_job, ticket->secret,
-                                detail::LinkHello{.wire = detail::wire_hash(),
-                                                  .role = detail::LinkRole::proc,
-                                                  .proc = ticket->welcome.proc,
-                                                  .pid = own_pid(),
-                                                  .host = host_name(),
-                                                  .token = ticket->token});
+  std::shared_ptr<net::Tls> tls;
   if (ticket->encrypted) {
-    TESON_TRY(channel_options.tls, net::Tls::from_environment());
-    if (!channel_options.tls) {
+    TESON_TRY(tls, net::Tls::from_environment());
+    if (!tls) {
       return fail(ErrorKind::invalid,
                   "the owner wants TLS: expected TESON_TLS_CERT, TESON_TLS_KEY and TESON_TLS_CA in "
                   "the environment of this process");
     }
   }
+  const auto dial = [&](bool resumes) {
+    net::ChannelOptions channel_options;
+    channel_options.tls = tls;
+    channel_options.resumable = true;
+    channel_options.handshake =
+        detail::handshake_options(detail::link_job, ticket->secret,
+                                  detail::LinkHello{.wire = detail::wire_hash(),
+                                                    .role = detail::LinkRole::proc,
+                                                    .proc = ticket->welcome.proc,
+                                                    .pid = own_pid(),
+                                                    .host = host_name(),
+                                                    .token = ticket->token,
+                                                    .resumes = resumes});
+    return net::Dial{address, std::move(channel_options)};
+  };
   const Instant until = now() + options.handshake_deadline;
   auto loop = std::make_unique<net::Loop>();
   TESON_TRY(std::shared_ptr<net::Channel> channel,
-            net::Channel::connect(*loop, address, std::move(channel_options), until));
+            net::Channel::connect(*loop, address, dial(false).options, until));
   const auto owner = net::decode<detail::OwnerHello>(channel->peer_body());
   if (!owner || owner->wire != detail::wire_hash()) return fail(other_build());
-  auto proc = make(ticket->welcome, std::move(loop), std::move(channel), options);
+  auto proc = make(ticket->welcome, std::move(loop), std::move(channel), dial(true), options);
   TESON_TRY_VOID(proc->state_->wait_admission(until));
   return proc;
 }
 
 std::unique_ptr<Proc> Proc::make(const detail::Welcome& welcome, std::unique_ptr<net::Loop> loop,
                                  std::shared_ptr<net::Channel> channel,
-                                 const AttachOptions& options) {
+                                 std::optional<net::Dial> dial, const AttachOptions& options) {
   auto state = std::make_shared<State>(welcome.proc, welcome.rank, options);
   ProcContext& context = state->context;
   context.rank = static_cast<std::size_t>(welcome.rank);
@@ -144,19 +151,20 @@ std::unique_ptr<Proc> Proc::make(const detail::Welcome& welcome, std::unique_ptr
   state->orphan_grace = Duration(static_cast<std::int64_t>(welcome.orphan_grace_ns));
   if (channel->peer().family() == net::Address::Family::tcp)
     state->heartbeat = Duration(static_cast<std::int64_t>(welcome.heartbeat_ns));
-  state->loop = loop.get();
+  state->set_loop(*loop, std::move(dial));
   state->own_loop = std::move(loop);
   state->channel = std::move(channel);
   return std::unique_ptr<Proc>(new Proc(std::move(state)));
 }
 
 std::unique_ptr<Proc> Proc::over(net::Loop& loop, std::unique_ptr<net::Channel> channel,
-                                 std::uint64_t self, Duration heartbeat, AttachOptions options) {
-  auto state = std::make_shared<State>(self, 0, options);
+                                 std::uint64_t self, Duration heartbeat,
+                                 std::optional<net::Dial> dial) {
+  auto state = std::make_shared<State>(self, 0, AttachOptions{});
   state->context.mesh = "hosts";
   state->ends_when_orphaned = false;
   if (channel->peer().family() == net::Address::Family::tcp) state->heartbeat = heartbeat;
-  state->loop = &loop;
+  state->set_loop(loop, std::move(dial));
   state->channel = std::move(channel);
   return std::unique_ptr<Proc>(new Proc(std::move(state)));
 }

@@ -22,6 +22,7 @@
 #include "teson/base/world.h"
 #include "teson/net/channel.h"
 #include "teson/net/loop.h"
+#include "teson/net/resumption.h"
 
 namespace teson::actor {
 
@@ -104,8 +105,14 @@ struct Proc::State {
     owner_watch = loop->after(heartbeat, [this] { watch_owner(); });
   }
 
+  void set_loop(net::Loop& its_loop, std::optional<net::Dial> dial) {
+    loop = &its_loop;
+    resumption.emplace(its_loop, std::move(dial));
+  }
+
   void on_closed(const Error& error) {
     owner_watch.cancel();
+    resumption->cancel();
     if (error.kind == ErrorKind::invalid)
       log_error("actor", "the connection to the owner has ended: {}", error.message);
     node.lose_owner(error.in("the parent process"));
@@ -137,10 +144,11 @@ struct Proc::State {
   detail::Node node;
   net::Timer hard_end;
   net::Timer owner_watch;
-  int silent_beats = -1;           ///< loop's thread; at the start it was heard
-  std::uint64_t received = 0;      ///< loop's thread; bytes until the last beat
-  bool started = false;            ///< loop's thread
-  std::vector<net::Message> held;  ///< loop's thread; what came before start
+  std::optional<net::Resumption> resumption;  ///< loop's thread
+  int silent_beats = -1;                      ///< loop's thread; at the start it was heard
+  std::uint64_t received = 0;                 ///< loop's thread; bytes until the last beat
+  bool started = false;                       ///< loop's thread
+  std::vector<net::Message> held;             ///< loop's thread; what came before start
   Mutex mutex;
   Condition changed;
   std::optional<Result<void>> admission;  ///< of a process with a ticket, once it is told

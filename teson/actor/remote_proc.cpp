@@ -10,6 +10,7 @@
 #include "teson/actor/handshake_options.h"
 #include "teson/base/check.h"
 #include "teson/base/clock.h"
+#include "teson/base/log.h"
 #include "teson/base/thread.h"
 #include "teson/base/world.h"
 
@@ -104,7 +105,11 @@ class GuestLife final : public ProcLife {
 
 RemoteProc::RemoteProc(Runtime& runtime, const ProcOptions& options, ProcPlace place,
                        Welcome welcome)
-    : runtime_(runtime), options_(options), place_(place), welcome_(std::move(welcome)) {}
+    : runtime_(runtime),
+      options_(options),
+      place_(place),
+      welcome_(std::move(welcome)),
+      resumption_(runtime.loop) {}
 
 RemoteProc::~RemoteProc() {
   TESON_CHECK(!channel_);
@@ -172,8 +177,9 @@ Result<std::string> RemoteProc::await(Hooks hooks) {
 }
 
 void RemoteProc::attach(std::unique_ptr<net::Channel> channel, const LinkHello& hello,
-                        Hooks hooks) {
+                        std::optional<net::Dial> dial, Hooks hooks) {
   set_networked();
+  if (dial) resumption_.set_dial(std::move(*dial));
   early_.emplace(std::move(channel), hello);
   begin(std::make_unique<GuestLife>(runtime_.loop), std::move(hooks));
 }
@@ -228,18 +234,40 @@ void RemoteProc::link(std::shared_ptr<net::Channel> channel) {
                         take(std::move(message));
                         return true;
                       },
+                  .on_cut = [self](const Error& error) { self->on_cut(error); },
+                  .on_resumed = [self] { self->on_resumed(); },
                   .on_closed = [self](const Error& error) { self->on_channel_end(error); }});
 }
 
+std::shared_ptr<net::Channel> RemoteProc::channel() const {
+  std::lock_guard lock(mutex_);
+  return channel_;
+}
+
+void RemoteProc::resume(std::unique_ptr<net::Channel> fresh) {
+  if (const auto cut = channel()) cut->resume(std::move(fresh));
+}
+
+void RemoteProc::on_cut(const Error& error) {
+  if (released_) return;
+  const auto self = shared_from_this();
+  cut_ = error;
+  // Nothing more can be heard of what has ended.
+  if (status_) return on_channel_end(error);
+  if (const auto cut = channel()) resumption_.on_cut(cut);
+}
+
+void RemoteProc::on_resumed() {
+  log_warning("actor", "the connection to {} was cut and is resumed after {:.0f} ms: {}", name(),
+              to_ms(resumption_.on_resumed()), cut_ ? cut_->message : "");
+  cut_.reset();
+}
+
 void RemoteProc::on_open() {
-  std::shared_ptr<net::Channel> channel;
-  {
-    std::lock_guard lock(mutex_);
-    channel = channel_;
-  }
-  if (!channel) return;
+  const auto open = channel();
+  if (!open) return;
   if (!networked()) {
-    const auto hello = net::decode<Hello>(channel->peer_body());
+    const auto hello = net::decode<Hello>(open->peer_body());
     if (!hello || hello->wire != wire_hash())
       return end_because("it was built from another version of this library");
   }
@@ -255,13 +283,9 @@ void RemoteProc::on_open() {
 }
 
 bool RemoteProc::has_given_sign() {
-  std::shared_ptr<net::Channel> channel;
-  {
-    std::lock_guard lock(mutex_);
-    channel = channel_;
-  }
-  if (!channel) return false;
-  const net::ChannelProgress before = std::exchange(progress_, channel->progress());
+  const auto line = channel();
+  if (!line) return false;
+  const net::ChannelProgress before = std::exchange(progress_, line->progress());
   if (progress_.received > before.received) return true;
   // While what was sent before the last ping is still on its way, the line alone can give one.
   return progress_.taken < pinged_ && progress_.taken > before.taken;
@@ -286,11 +310,12 @@ void RemoteProc::on_end(const ExitStatus& status, const std::string& cause) {
   if (cause_.empty()) cause_ = cause;
   // Its last messages are still being read; a grandchild that holds the socket must not delay the
   // news.
-  if (channel_end_ || status.unknown) return report();
+  if (channel_end_ || cut_ || status.unknown) return report();
   timer_ = runtime_.loop.after(second_sign_wait, [this] { report(); });
 }
 
 void RemoteProc::on_channel_end(const Error& error) {
+  if (released_) return;
   const auto self = shared_from_this();
   channel_end_ = error;
   if (status_) return report();
@@ -335,6 +360,7 @@ void RemoteProc::report() {
   stop_timer_.cancel();
   kill_timer_.cancel();
   heartbeat_.cancel();
+  resumption_.cancel();
   runtime_.links.forget(id());
   if (cause_.empty() && networked() && channel_end_ && status_->signal == 0)
     cause_ = "its connection had ended: " + channel_end_->message;
@@ -465,17 +491,20 @@ void RemoteProc::release() {
     std::lock_guard lock(mutex_);
     channel.swap(channel_);
   }
-  if (channel) channel->close();
   (void)runtime_.node.routes().remove(id(), {});
-  runtime_.loop.run([&] {
-    channel.reset();
+  // Before the channel ends, which is no news any more.
+  runtime_.loop.run([this] {
+    released_ = true;
     life_->unwatch();
     heartbeat_.cancel();
     timer_.cancel();
     stop_timer_.cancel();
     kill_timer_.cancel();
+    resumption_.cancel();
     hooks_ = {};
   });
+  if (channel) channel->close();
+  runtime_.loop.run([&] { channel.reset(); });
 }
 
 }  // namespace detail

@@ -20,6 +20,7 @@
 #include "teson/base/thread.h"
 #include "teson/net/channel.h"
 #include "teson/net/loop.h"
+#include "teson/net/resumption.h"
 
 namespace teson::actor::detail {
 
@@ -43,10 +44,14 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   /// Lets a process attach that somebody else starts: the ticket to give it.
   Result<std::string> await(Hooks hooks);
   /// For a host agent, which was not expected.
-  void attach(std::unique_ptr<net::Channel> channel, const LinkHello& hello, Hooks hooks);
+  /// `dial`: how to reach it, if it is this process that connects.
+  void attach(std::unique_ptr<net::Channel> channel, const LinkHello& hello,
+              std::optional<net::Dial> dial, Hooks hooks);
 
   /// Loop's thread: the process has attached over the network.
   void adopt(std::unique_ptr<net::Channel> channel, const LinkHello& hello);
+  /// Loop's thread: its connection was cut, and this is the next one.
+  void resume(std::unique_ptr<net::Channel> fresh);
 
   std::uint64_t id() const { return welcome_.proc; }
   const ProcPlace& place() const { return place_; }
@@ -83,6 +88,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
 
  private:
   ChildSpec spec() const;
+  /// Nothing before it is attached, or after release.
+  std::shared_ptr<net::Channel> channel() const;
   void begin(std::shared_ptr<ProcLife> life, Hooks hooks);
   void link(std::shared_ptr<net::Channel> channel);
   void on_open();
@@ -91,6 +98,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   bool networked() const;
   void on_end(const ExitStatus& status, const std::string& cause);
   void on_channel_end(const Error& error);
+  void on_cut(const Error& error);
+  void on_resumed();
   void beat();
   /// Since the last time this was asked.
   bool has_given_sign();
@@ -122,7 +131,10 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   net::Timer kill_timer_;  ///< for the word of its agent
   std::optional<ExitStatus> status_;
   std::optional<Error> channel_end_;
+  net::Resumption resumption_;
+  std::optional<Error> cut_;  ///< of its connection, which may be resumed
   std::string cause_;
+  bool released_ = false;
 
   mutable Mutex mutex_;
   std::shared_ptr<net::Channel> channel_;

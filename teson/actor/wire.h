@@ -114,6 +114,8 @@ struct Hello {
 struct OwnerHello {
   std::uint64_t wire = 0;
   std::uint64_t host_heartbeat_ns = 0;  ///< between two pings of a host agent; 0: none
+  std::string token;                    ///< of this connection, if it is the owner that connects
+  bool resumes = false;                 ///< the connection of this token, which was cut
 };
 /// Who connects over the network.
 enum class LinkRole : std::uint8_t {
@@ -125,8 +127,9 @@ struct LinkHello {
   LinkRole role = LinkRole::proc;
   std::uint64_t proc = 0;
   std::int64_t pid = 0;
-  std::string host;   ///< name of its machine
-  std::string token;  ///< of its ticket
+  std::string host;      ///< name of its machine
+  std::string token;     ///< of its ticket; of an agent: of this connection
+  bool resumes = false;  ///< the connection of this token, which was cut
 };
 /// Names of both ends in the handshake of network links.
 inline constexpr const char* link_job = "teson";

@@ -17,25 +17,24 @@ Result<std::unique_ptr<Channel>> Channel::connect(Loop& loop, const Address& add
                                                   ChannelOptions options, Instant deadline,
                                                   int cancel_fd) {
   TESON_TRY(Socket socket, net::connect(address, deadline, cancel_fd));
-  if (options.tls) {
-    TESON_TRY(socket,
-              options.tls->wrap(std::move(socket), HandshakeRole::initiator, deadline, cancel_fd));
-  }
-  return open_socket(loop, std::move(socket), HandshakeRole::initiator, std::move(options),
-                     deadline, cancel_fd);
+  return open(loop, std::move(socket), HandshakeRole::initiator, std::move(options), deadline,
+              cancel_fd);
 }
 
 Result<std::unique_ptr<Channel>> Channel::open(Loop& loop, Fd fd, HandshakeRole role,
                                                ChannelOptions options, Instant deadline,
                                                int cancel_fd) {
-  return open_socket(loop, Socket(std::move(fd), Address()), role, std::move(options), deadline,
-                     cancel_fd);
+  return open(loop, Socket(std::move(fd), Address()), role, std::move(options), deadline,
+              cancel_fd);
 }
 
-Result<std::unique_ptr<Channel>> Channel::open_socket(Loop& loop, Socket socket, HandshakeRole role,
-                                                      ChannelOptions options, Instant deadline,
-                                                      int cancel_fd) {
+Result<std::unique_ptr<Channel>> Channel::open(Loop& loop, Socket socket, HandshakeRole role,
+                                               ChannelOptions options, Instant deadline,
+                                               int cancel_fd) {
   TESON_CHECK(!loop.on_loop_thread());
+  if (options.tls) {
+    TESON_TRY(socket, options.tls->wrap(std::move(socket), role, deadline, cancel_fd));
+  }
   HandshakeOptions handshake = options.handshake;
   handshake.role = role;
   TESON_TRY(auto body, run_handshake(socket, std::move(handshake), deadline, cancel_fd));
@@ -65,6 +64,11 @@ Result<void> Channel::flush(Instant deadline) {
 }
 void Channel::close() {
   state_->close();
+}
+void Channel::resume(std::unique_ptr<Channel> fresh) {
+  // On the loop's thread, and there it ends too.
+  const auto shared = std::make_shared<std::unique_ptr<Channel>>(std::move(fresh));
+  state_->loop().post([state = state_, shared] { state->resume(*(*shared)->state_); });
 }
 const std::vector<std::byte>& Channel::peer_body() const {
   return state_->peer_body();

@@ -46,6 +46,9 @@ struct ChannelOptions {
   std::size_t lent_messages_max = 32;
   /// Encrypts connections over TCP, others not. Null: none.
   std::shared_ptr<Tls> tls;
+  /// The channel outlives its connection: what is sent is kept until the peer has it, and goes again over the next one. The same at both
+  /// ends. Of no effect over Unix sockets, which end with their peer.
+  bool resumable = false;
 };
 
 /// Bytes of a channel since it was opened.
@@ -63,6 +66,10 @@ struct ChannelCallbacks {
   /// A message that a thread has read in the loop's stead (ChannelReader), on that thread. True: it is dealt with; else on_message gets it. Not
   /// asked while on_message has still to get an earlier one, or is at it. Must be short and not wait.
   std::function<bool(Message&)> on_early_message;
+  /// The connection of a resumable channel is lost. The channel waits for the next one: who gives up closes it, and on_closed says this error.
+  std::function<void(const Error&)> on_cut;
+  /// It goes on over another connection; the peer has agreed.
+  std::function<void()> on_resumed;
   /// The channel has ended, exactly once, and nothing is called after it. `disconnected`: the peer hung up or its process died (known at
   /// once from the end of the stream); `timed_out`: no handshake in time; `invalid`: refused handshake or damaged frame;
   /// `aborted`: close() was called here.
@@ -87,7 +94,8 @@ class ChannelReader {
 };
 
 /// Whole messages, in order, over a connected stream socket (Unix, TCP or a socketpair), with the handshake before them and a checksum on
-/// each. An end of stream is reported at once, never hidden by a retry; there are no heartbeats: who needs them sends them.
+/// each. An end of stream is reported at once, never hidden by a retry; there are no heartbeats: who needs them sends them. A resumable channel is
+/// told of as cut, and can be given another connection: no message is lost or repeated, as long as both ends live.
 /// Ownership: the destructor closes. After it has returned no callback runs; called from another thread than the loop's it waits
 /// for one that is running, so do not hold a lock that callbacks take.
 class Channel {
@@ -97,7 +105,10 @@ class Channel {
   static Result<std::unique_ptr<Channel>> connect(Loop& loop, const Address& address,
                                                   ChannelOptions options, Instant deadline,
                                                   int cancel_fd = -1);
-  /// The same over a socket that is connected already, such as one end of a socketpair. A secret is required.
+  /// The same over a socket that is connected already; over one end of a socketpair a secret is required.
+  static Result<std::unique_ptr<Channel>> open(Loop& loop, Socket socket, HandshakeRole role,
+                                               ChannelOptions options, Instant deadline,
+                                               int cancel_fd = -1);
   static Result<std::unique_ptr<Channel>> open(Loop& loop, Fd fd, HandshakeRole role,
                                                ChannelOptions options, Instant deadline,
                                                int cancel_fd = -1);
@@ -124,6 +135,10 @@ class Channel {
   /// Ends the channel now; what was not yet handed to the kernel is lost. on_closed follows. Threads: any. Idempotent.
   void close();
 
+  /// Goes on over the connection of `fresh`, which is open, not started, and of the same peer, whose end does the same. What the peer has not
+  /// received goes again, first. Whether this channel knows already that it is cut does not matter; once it has ended `fresh` is dropped. Threads: any.
+  void resume(std::unique_ptr<Channel> fresh);
+
   /// What the peer said in its handshake. Valid once open (connect has returned, on_open or on_accept was called).
   const std::vector<std::byte>& peer_body() const;
   /// Where the peer is, for messages to people; family none for a socketpair.
@@ -137,9 +152,6 @@ class Channel {
  private:
   friend class ChannelListener;
   using State = ChannelState;
-  static Result<std::unique_ptr<Channel>> open_socket(Loop& loop, Socket socket, HandshakeRole role,
-                                                      ChannelOptions options, Instant deadline,
-                                                      int cancel_fd);
   explicit Channel(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };

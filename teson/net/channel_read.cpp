@@ -82,7 +82,7 @@ void ChannelState::read_on_loop(std::size_t budget) {
   std::size_t total = 0;
   while (stage_ == Stage::open && total < budget) {
     auto received = read_once();
-    if (!received) return finish(std::move(received).error());
+    if (!received) return lose_connection(std::move(received).error());
     if (*received == 0 || drained_socket_) break;
     total += *received;
   }
@@ -145,12 +145,15 @@ Result<void> ChannelState::take_frames() {
 
 Result<void> ChannelState::deliver(const FrameHeader& header, Buffer payload) {
   TESON_TRY_VOID(check_frame_payload(header, payload.bytes()));
+  if (options_.resumable && (awaits_peer_ || header.sequence == 0))
+    return take_note(header, payload);
   if (header.sequence != received_sequence_ + 1) {
     return fail(ErrorKind::invalid,
                 fmt::format("expected sequence {}, found {}; a message was lost or repeated",
                             received_sequence_ + 1, header.sequence));
   }
   received_sequence_ = header.sequence;
+  if (options_.resumable) count_received(payload.size());
   if (header.flags == frame_returned) return take_back(payload);
   if (header.flags != 0) {
     TESON_TRY(payload, open_shared(header, payload));
@@ -253,7 +256,9 @@ void ChannelState::read_until(Instant deadline, const std::function<bool()>& don
   }
   if (!read) {
     // After what was handed over before it.
-    loop_.post([self = shared_from_this(), error = read.error()] { self->finish(error); });
+    loop_.post([self = shared_from_this(), error = read.error(), connection = connection_] {
+      self->lose_connection(error, connection);
+    });
   }
   gate_.open();
   bool loop_waits = false;

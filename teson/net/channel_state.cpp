@@ -25,11 +25,14 @@ bool is_unix_socket(int fd) {
 ChannelState::ChannelState(Loop& loop, Socket socket, HandshakeRole role, ChannelOptions options)
     : loop_(loop),
       socket_(std::move(socket)),
+      peer_(socket_.peer()),
       options_(std::move(options)),
       // Behind the socket of a TLS connection stands a thread, not the peer; a simulated network carries bytes alone.
       takes_descriptors_(is_unix_socket(socket_.fd()) && World::current() == nullptr &&
                          socket_.peer().family() != Address::Family::tcp) {
   options_.handshake.role = role;
+  // It ends with its peer, and lends memory, which belongs to one connection.
+  if (peer_.family() == Address::Family::unix_socket) options_.resumable = false;
 }
 
 std::string ChannelState::peer_name() const {
@@ -162,9 +165,11 @@ void ChannelState::finish(Error error) {
     // close() may have said why already.
     if (!closed_) closed_ = std::move(error);
     error = *closed_;
+    if (error.kind == ErrorKind::aborted) say_ended_locked();
     may_write_ = false;
     queue_.clear();
     queued_bytes_ = 0;
+    kept_.clear();
     // The peer may still be reading, and can no longer say when it is done.
     for (const auto& [sequence, payload] : lent_)
       payload.block()->retire();

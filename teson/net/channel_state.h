@@ -27,6 +27,9 @@ namespace teson::net {
 /// What a frame of a channel can be beside an ordinary one; in its flags.
 inline constexpr std::uint16_t frame_shared = 1;    ///< the payload is in shared memory
 inline constexpr std::uint16_t frame_returned = 2;  ///< shared memory is given back
+// Of a resumable one, outside the sequence:
+inline constexpr std::uint16_t frame_received = 4;  ///< how many messages of the peer's have come
+inline constexpr std::uint16_t frame_ended = 8;     ///< nothing follows, nor is resumed
 
 /// The handshake and the end belong to the loop's thread. Reading belongs to the loop's thread too, unless it is lent to one that waits for a message
 /// (read_until): then the loop's stays away until it is given back. Writing belongs to whoever holds mutex_: a sender writes at once
@@ -48,9 +51,12 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   void authenticate(std::function<void(const Result<void>&)> done);
   /// Loop's thread. Ends the channel, the first time.
   void finish(Error error);
+  /// Loop's thread. As of Channel::resume.
+  void resume(ChannelState& fresh);
+  Loop& loop() { return loop_; }
 
   const std::vector<std::byte>& peer_body() const { return peer_body_; }
-  const Address& peer() const { return socket_.peer(); }
+  const Address& peer() const { return peer_; }
   std::size_t outgoing_bytes() const;
   ChannelProgress progress() const;
   /// As of ChannelReader.
@@ -60,11 +66,12 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   struct Outgoing {
     FrameHeaderBytes header;
     Payload payload;
-    Payload lent;  ///< the shared memory whose descriptor goes along, if any
+    Payload lent;                ///< the shared memory whose descriptor goes along, if any
+    std::uint64_t sequence = 0;  ///< 0: outside it
     std::size_t size() const { return header.size() + payload.size(); }
   };
   struct Borrowed;
-  enum class Stage : std::uint8_t { fresh, handshake, open, ended };
+  enum class Stage : std::uint8_t { fresh, handshake, open, cut, ended };
   enum class Reader : std::uint8_t { none, loop, thread };
 
   // Loop's thread.
@@ -79,6 +86,13 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   void deliver_handed_over();
   /// Takes reading back from who has it, for good.
   void reclaim();
+  /// The connection with this number is of no use any more: the channel is cut, or ends.
+  void lose_connection(Error error, std::uint64_t connection);
+  void lose_connection(Error error) { lose_connection(std::move(error), connection_); }
+  void suspend();
+  void resume_over(Socket socket);
+  /// The socket of a channel that is open and not started, which ends.
+  Socket give_socket();
 
   // Whoever reads.
   /// How many bytes came; what they make whole is delivered.
@@ -90,6 +104,11 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   Result<Buffer> open_shared(const FrameHeader& header, const Buffer& payload);
   /// The peer has done with what was lent to it.
   Result<void> take_back(const Buffer& payload);
+  /// What flags say that only resumable channels have.
+  Result<void> take_note(const FrameHeader& header, const Buffer& payload);
+  Result<void> take_received(std::uint64_t received);
+  /// Tells the peer now and then what need not be kept for it.
+  void count_received(std::size_t bytes);
   void deliver_early(const ChannelCallbacks& callbacks, Message message);
 
   bool recalled() const;
@@ -107,12 +126,16 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   bool can_lend_locked(std::size_t bytes) const;
   Result<void> lend_locked(FrameHeader header, const Payload& payload);
   void queue_locked(FrameHeader header, Payload payload, Payload lent = {});
+  void append_locked(Outgoing frame);
+  void pop_sent_locked();
+  void say_ended_locked();
   Result<std::size_t> write_some_locked();
   Result<void> write_locked();
   void arm_write_locked();
 
   Loop& loop_;
   Socket socket_;
+  const Address peer_;
   ChannelOptions options_;
   const bool takes_descriptors_;  ///< a Unix socket, so the peer is on this host
   Stage stage_ = Stage::fresh;
@@ -137,7 +160,14 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   Buffer filling_;
   std::size_t filled_ = 0;
   std::uint64_t received_sequence_ = 0;
-  std::deque<Fd> descriptors_;  ///< received, of frames that are not yet understood
+  std::uint64_t received_untold_ = 0;  ///< messages that the peer still keeps
+  std::size_t received_untold_bytes_ = 0;
+  int barren_ = 0;            ///< connections in a row that have brought no message
+  bool awaits_peer_ = false;  ///< resumed here, not yet by the peer
+  bool peer_ended_ = false;
+  std::uint64_t connection_ = 0;  ///< how often it was resumed
+  std::uint64_t resumed_at_ = 0;  ///< received_sequence_ when it was last
+  std::deque<Fd> descriptors_;    ///< received, of frames that are not yet understood
   std::atomic<std::uint64_t> received_bytes_{0};
 
   mutable Mutex reader_mutex_;
@@ -156,6 +186,9 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   std::size_t queued_bytes_ = 0;
   std::size_t front_sent_ = 0;
   std::uint64_t sent_sequence_ = 0;
+  std::deque<Outgoing> kept_;       ///< of a resumable channel: sent, perhaps not received
+  std::uint64_t acknowledged_ = 0;  ///< that the peer has said to have received
+  std::optional<Error> cut_;        ///< why, until it is resumed
   std::unordered_map<std::uint64_t, Payload> lent_;  ///< by sequence, until the peer gives it back
   std::size_t lent_bytes_ = 0;
   std::uint64_t sent_bytes_ = 0;

@@ -86,9 +86,14 @@ void ChannelState::give_back(std::uint64_t sequence) {
 void ChannelState::queue_locked(FrameHeader header, Payload payload, Payload lent) {
   header.sequence = ++sent_sequence_;
   header.payload_bytes = payload.size();
-  queued_bytes_ += frame_header_bytes + payload.size();
-  sent_bytes_ += frame_header_bytes + payload.size();
-  queue_.push_back({encode_frame_header(header), std::move(payload), std::move(lent)});
+  append_locked(
+      {encode_frame_header(header), std::move(payload), std::move(lent), header.sequence});
+}
+
+void ChannelState::append_locked(Outgoing frame) {
+  queued_bytes_ += frame.size();
+  sent_bytes_ += frame.size();
+  queue_.push_back(std::move(frame));
   if (!may_write_ || write_armed_) return;
   // An error here is not the channel's end yet: the peer's last words may still lie in the socket. The loop reads them.
   if (!write_locked() || !queue_.empty()) arm_write_locked();
@@ -141,13 +146,19 @@ Result<void> ChannelState::write_locked() {
     std::size_t gone = front_sent_ + sent;
     while (!queue_.empty() && gone >= queue_.front().size()) {
       gone -= queue_.front().size();
-      queued_bytes_ -= queue_.front().size();
-      queue_.pop_front();
+      pop_sent_locked();
     }
     front_sent_ = gone;
   }
   if (queue_.empty()) drained_.notify_all();
   return {};
+}
+
+void ChannelState::pop_sent_locked() {
+  Outgoing& sent = queue_.front();
+  queued_bytes_ -= sent.size();
+  if (options_.resumable && sent.sequence != 0) kept_.push_back(std::move(sent));
+  queue_.pop_front();
 }
 
 void ChannelState::arm_write_locked() {
@@ -180,7 +191,7 @@ void ChannelState::write_ready() {
     // All that the peer said before it went is delivered first; reading normally finds the end itself.
     reclaim();
     if (callbacks_) read_from(options_.payload_bytes_max);
-    return finish({ErrorKind::disconnected, written.error().message});
+    return lose_connection({ErrorKind::disconnected, written.error().message});
   }
   if (more) return watch_for_room();
   write_watch_.cancel();
@@ -201,7 +212,8 @@ void ChannelState::close() {
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
-    closed_ = error;
+    // Who gives up a channel that is cut learns why it was.
+    closed_ = error = cut_.value_or(error);
   }
   drained_.notify_all();
   loop_.post([self = shared_from_this(), error] { self->finish(error); });
@@ -214,7 +226,11 @@ ChannelProgress ChannelState::progress() const {
   if (closed_) return progress;
   int on_its_way = 0;
   ::ioctl(socket_.fd(), SIOCOUTQ, &on_its_way);
-  const auto waiting = queued_bytes_ - front_sent_ + static_cast<std::size_t>(on_its_way);
+  auto waiting = queued_bytes_ - front_sent_ + static_cast<std::size_t>(on_its_way);
+  if (!may_write_) {
+    for (const auto& frame : kept_)
+      waiting += frame.size();
+  }
   progress.taken = sent_bytes_ - std::min<std::uint64_t>(sent_bytes_, waiting);
   return progress;
 }

@@ -127,6 +127,7 @@ class Proxy:
         self.target = target
         self.up, self.down = Way(), Way()
         self.cut_how = "fin"
+        self.shut = False  # closes every new connection at once
         self.accepted = 0
         self.connections = []
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -149,6 +150,9 @@ class Proxy:
         while True:
             client, _ = await self.loop.sock_accept(self.listener)
             self.accepted += 1
+            if self.shut:
+                client.close()
+                continue
             server = socket.socket()
             for end in (client, server):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * CHUNK)
@@ -167,6 +171,7 @@ class Proxy:
 
     def heal(self):
         """New connections are well; on old ones goes on what was held back."""
+        self.shut = False
         for way in (self.up, self.down):
             way.heal()
 

@@ -14,7 +14,7 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 
 find_program(TESON_CCACHE ccache)
 if(TESON_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
       CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TESON_CCACHE})
 endif()
 find_program(TESON_MOLD mold)
@@ -24,7 +24,7 @@ endif()
 
 add_library(teson_compile INTERFACE)
 add_library(teson::compile ALIAS teson_compile)
-target_include_directories(teson_compile INTERFACE ${CMAKE_SOURCE_DIR})
+target_include_directories(teson_compile INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(teson_compile INTERFACE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor
     -Wno-missing-field-initializers -ffp-contract=off -fno-omit-frame-pointer)
 if(TESON_SANITIZE)

@@ -3,7 +3,7 @@
 # folder of links to the four that are libtorch.
 set(torch_dir ${TESON_TORCH_DIR})
 if(NOT torch_dir)
-  file(GLOB candidates ${CMAKE_SOURCE_DIR}/build/venv/lib/python3*/site-packages/torch)
+  file(GLOB candidates ${PROJECT_SOURCE_DIR}/build/venv/lib/python3*/site-packages/torch)
   list(LENGTH candidates found)
   if(found)
     list(GET candidates 0 torch_dir)

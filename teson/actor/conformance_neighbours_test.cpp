@@ -89,13 +89,13 @@ TEST_F(NeighbourTest,
   const auto later = others.at(0).call_one<&Neighbour::add>(worker, 1).wait();
   ASSERT_FALSE(later);
   EXPECT_TRUE(contains(later.error().message, "was ended by signal 9")) << later.error().message;
-  EXPECT_EQ(exits.wait(1).size(), 1U);
-  EXPECT_EQ(of_others.wait(0).size(), 0U);
   // Who holds the reference lives, and reaches the others.
   EXPECT_EQ(others.at(0).call_one<&Neighbour::add>(workers.ref(0), 4).wait(), 4);
   ASSERT_TRUE(workers_mesh.replace(1));
   EXPECT_EQ(others.at(0).call_one<&Neighbour::add>(workers.ref(1), 6).wait(), 6)
       << "a reference to the replacement";
+  EXPECT_EQ(exits.wait(1).size(), 1U);
+  EXPECT_TRUE(of_others.wait(0).empty());
 }
 
 TEST_F(NeighbourTest, a_mesh_that_is_stopped_ends_the_calls_of_who_holds_a_reference) {
@@ -118,7 +118,7 @@ TEST_F(NeighbourTest, a_cast_without_a_taker_returns_to_its_sender_which_lives) 
   ASSERT_TRUE(stopped.stop());
   ASSERT_TRUE(
       others.at(0).call_one<&Neighbour::tell>(reference, std::vector<std::string>{"?"}).wait());
-  // What its sender does about it is written to its log.
+  // What it is told goes before the answer to what it asks next; a child writes it to its log.
   EXPECT_EQ(others.at(0).call_one<&Neighbour::add>(workers.ref(0), 1).wait(), 1);
   EXPECT_TRUE(failures.wait(0).empty());
   EXPECT_TRUE(returned.wait(0).empty()) << "it is not the owner's";

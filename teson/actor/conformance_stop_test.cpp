@@ -105,6 +105,28 @@ TEST_F(StopTest, later_messages_learn_that_the_owner_has_stopped_it) {
   EXPECT_TRUE(refused(returned.wait(1)[0].error));
 }
 
+TEST_F(StopTest, an_actor_that_is_hosted_is_stopped_by_who_hosts_it) {
+  std::vector<std::vector<int>> heard(1);
+  std::atomic<int> count{0};
+  const auto ref = system.host<Listener>("listener", std::make_unique<ListenerActor>(heard, count));
+  const auto listener = system.actor(ref);
+  for (int i = 0; i < 100; ++i)
+    ASSERT_TRUE(listener.cast<&Listener::heard>(0, i));
+  ASSERT_TRUE(system.stop(ref));
+  EXPECT_EQ(count, 100) << "what was sent before is handled";
+  const auto after = listener.call<&Listener::twice>(1).wait();
+  ASSERT_FALSE(after);
+  EXPECT_TRUE(contains(after.error().message, "actor 'listener' was stopped by its owner"));
+  EXPECT_TRUE(system.stop(ref)) << "once more does no harm";
+  auto mesh = start({{"replica", 1}});
+  const auto worker = mesh.spawn<Worker>("worker", "").ref(0);
+  const auto refused = system.stop(worker);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::invalid);
+  EXPECT_TRUE(contains(refused.error().message, "ActorMesh::stop"));
+  EXPECT_EQ(system.actor(worker).call<&Worker::add>(1).wait(), 1);
+}
+
 TEST_F(StopTest, what_is_behind_the_stop_is_refused) {
   auto mesh = start({{"replica", 1}});
   const auto workers = mesh.spawn<Worker>("worker", "");

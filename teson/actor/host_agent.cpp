@@ -207,7 +207,8 @@ struct HostServer::State {
                                            now() + connect_deadline, cancel.get());
       if (channel) {
         problem.clear();
-        serve(std::move(*channel), net::Dial{options.address, channel_options(token, true)});
+        net::Dial again{(*channel)->endpoint(), channel_options(token, true)};
+        serve(std::move(*channel), std::move(again));
       } else if (const std::string now = channel.error().describe(); now != problem) {
         // Said once, however often it is tried.
         problem = now;

@@ -272,7 +272,7 @@ void Hosts::drop_gone(std::uint64_t joining) {
 Result<void> Hosts::connect(const net::Address& address, const std::string& secret,
                             Instant deadline, std::shared_ptr<net::Tls> tls) {
   const std::string token = random_word();
-  const auto dial = [&](bool resumes) {
+  const auto dial = [&](const net::Address& where, bool resumes) {
     OwnerHello own = owner_hello(runtime_.options);
     own.token = token;
     own.resumes = resumes;
@@ -280,17 +280,18 @@ Result<void> Hosts::connect(const net::Address& address, const std::string& secr
     options.tls = tls;
     options.resumable = true;
     options.handshake = handshake_options(link_job, secret, own);
-    return net::Dial{address, std::move(options)};
+    return net::Dial{where, std::move(options)};
   };
   TESON_TRY(auto channel,
-            net::Channel::connect(runtime_.loop, address, dial(false).options, deadline));
+            net::Channel::connect(runtime_.loop, address, dial(address, false).options, deadline));
   auto hello = net::decode<LinkHello>(channel->peer_body());
   if (!hello || hello->wire != wire_hash() || hello->role != LinkRole::host) {
     return fail(ErrorKind::invalid,
                 address.to_string() + ": expected a host agent of the same build of this library");
   }
   hello->token = token;
-  runtime_.loop.run([&] { add(std::move(channel), std::move(*hello), dial(true)); });
+  auto again = dial(channel->endpoint(), true);
+  runtime_.loop.run([&] { add(std::move(channel), std::move(*hello), std::move(again)); });
   return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include <sys/wait.h>
 
+#include "teson/actor/handshake_options.h"
 #include "teson/actor/host_agent.h"
 #include "teson/actor/host_link.h"
 #include "teson/actor/proc.h"
@@ -61,6 +62,33 @@ class HostTest : public MeshTest {
   Exits exits;
   Told<std::vector<std::size_t>> restarts;
 };
+
+TEST_F(HostTest, nobody_takes_over_a_connection_without_its_token) {
+  auto mesh = system.expect_procs({{"replica", 1}}, options());
+  ASSERT_TRUE(mesh) << mesh.error().describe();
+  const auto workers = mesh->spawn<Worker>("worker", "");
+  const Outsider guest({"serve"}, mesh->ticket(0));
+  ASSERT_EQ(workers.at(0).call_one<&Worker::add>(1).wait(), 1);
+  net::Loop loop("test-io");
+  for (const auto role : {detail::LinkRole::proc, detail::LinkRole::host}) {
+    const detail::LinkHello hello{.wire = detail::wire_hash(),
+                                  .role = role,
+                                  .proc = workers.ref(0).proc,
+                                  .host = "elsewhere",
+                                  .token = std::string(48, '0'),
+                                  .resumes = true};
+    net::ChannelOptions impostor;
+    impostor.handshake = detail::handshake_options(detail::link_job, secret, hello);
+    impostor.resumable = true;
+    auto channel = net::Channel::connect(loop, address, impostor, in(10s));
+    ASSERT_TRUE(channel) << channel.error().describe();
+    Told<Error> closed;
+    (*channel)->start({.on_closed = [&](const Error& error) { closed.add(error); }});
+    EXPECT_EQ(closed.wait(1)[0].kind, ErrorKind::disconnected);
+  }
+  EXPECT_EQ(workers.at(0).call_one<&Worker::add>(2).wait(), 3);
+  mesh->stop();
+}
 
 TEST_F(HostTest, agents_and_the_processes_they_have_started_are_seen) {
   const auto one = agent();

@@ -73,9 +73,11 @@ Node::~Node() {
 }
 
 void Node::lose(std::uint64_t proc, const Error& why) {
-  const std::string told = net::encode(ProcEnded{proc, why});
-  for (const std::uint64_t sender : routes_.remove(proc, why))
-    (void)routes_.send(sender, Kind::proc_ended, net::Payload(told));
+  const net::Payload told(net::encode(ProcEnded{proc, why}));
+  for (const std::uint64_t sender : routes_.remove(proc, why)) {
+    if (const auto way = routes_.to(sender))
+      way.route->channel->send_note(static_cast<std::uint16_t>(Kind::proc_ended), told);
+  }
   pending_->fail_proc(proc, why);
 }
 
@@ -114,6 +116,7 @@ void Node::take(std::uint64_t from, net::Message message) {
       return log_warning("actor", "proc {} sent a message of kind {} that goes by way of the owner",
                          from, message.kind);
     }
+    if (message.epoch == from) return;  // nobody goes that way to itself
     if (self_ == owner_proc) return pass_on(from, message.epoch, std::move(message));
     from = message.epoch;
   }
@@ -182,14 +185,17 @@ Result<void> Node::deliver(std::uint64_t from, const CallHeader& header, net::Bu
 void Node::pass_on(std::uint64_t from, std::uint64_t to, net::Message message) {
   const auto kind = static_cast<Kind>(message.kind);
   net::Payload payload(std::move(message.payload));
-  if (kind == Kind::reply) {
-    if (payload.size() < reply_header_bytes) return;
+  const auto passed = routes_.send(to, kind, payload, from);
+  if (passed) return;
+  if (kind == Kind::call && payload.size() >= call_header_bytes) {
+    refuse(from, header_of(payload.text()), passed.error(), to);
+  } else if (kind == Kind::reply && payload.size() >= reply_header_bytes) {
+    // Its caller does not take its replies: one that is smaller may still go, and nothing here waits.
     const auto header = net::decode<ReplyHeader>(payload.bytes().first(reply_header_bytes));
-    return send_reply(to, header->call, payload, from);
+    Error why = passed.error().in("the call was handled, but its reply is lost");
+    why.kind = ErrorKind::failed;
+    refuse(to, {.call = header->call}, why, from);
   }
-  auto passed = routes_.send(to, kind, payload, from);
-  if (passed || kind != Kind::call || payload.size() < call_header_bytes) return;
-  refuse(from, header_of(payload.text()), passed.error(), to);
 }
 
 void Node::refuse(std::uint64_t from, const CallHeader& header, const Error& error,
@@ -268,8 +274,9 @@ void Node::receive_undelivered(std::uint64_t from, const net::Buffer& payload) {
 }
 
 void Node::receive_ended(const net::Buffer& payload) {
+  if (self_ == owner_proc) return;  // who knows it first
   const auto ended = read_request<ProcEnded>(owner_proc, payload.bytes(), "end of a process");
-  if (ended && ended->proc != self_) lose(ended->proc, ended->error);
+  if (ended && ended->proc != self_ && ended->proc != owner_proc) lose(ended->proc, ended->error);
 }
 
 void Node::tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error,
@@ -329,21 +336,19 @@ void Node::reply(std::uint64_t proc, std::uint64_t call, net::PayloadWriter text
   send_reply(proc, call, payload);
 }
 
-void Node::send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload& reply,
-                      std::uint64_t as) {
+void Node::send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload& reply) {
   while (const auto way = routes_.to(proc)) {
-    const auto sent = routes_.send(proc, Kind::reply, reply, as);
+    const auto sent = routes_.send(proc, Kind::reply, reply);
     if (sent || sent.error().kind == ErrorKind::disconnected ||
         sent.error().kind == ErrorKind::aborted)
       return;
     if (sent.error().kind != ErrorKind::overloaded)
-      return refuse(proc, {.call = call}, sent.error(), as);
+      return refuse(proc, {.call = call}, sent.error());
     if (receiving) {
       std::lock_guard lock(mutex_);
       if (closed_) return;
       if (!late_replies_) late_replies_ = std::make_unique<SerialThread>("teson-replies");
-      return late_replies_->post(
-          [this, proc, call, reply, as] { send_reply(proc, call, reply, as); });
+      return late_replies_->post([this, proc, call, reply] { send_reply(proc, call, reply); });
     }
     // The caller takes its replies too slowly: its actor waits, not the memory.
     (void)way.route->channel->flush(now() + reply_wait);

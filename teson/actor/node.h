@@ -85,6 +85,8 @@ class Node {
 
   std::uint64_t next_actor_id();
   void host(std::uint64_t id, std::string name, LocalActor::Make make, ActorOptions options);
+  /// As of System::stop.
+  Result<void> stop_hosted(std::uint64_t proc, std::uint64_t actor, Duration deadline);
 
   /// How to make the actors of a class that a parent may ask for.
   using Factory = std::function<Result<std::unique_ptr<Behaviour>>(
@@ -132,9 +134,7 @@ class Node {
   Result<void> start_actor(std::uint64_t id, std::string name, std::uint64_t owner,
                            SpawnPlace place, LocalActor::Make make, ActorOptions options);
   void reply(std::uint64_t proc, std::uint64_t call, net::PayloadWriter reply);
-  /// `as`: whose reply it is, if this process passes it on.
-  void send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload& reply,
-                  std::uint64_t as = owner_proc);
+  void send_reply(std::uint64_t proc, std::uint64_t call, const net::Payload& reply);
 
   const std::uint64_t self_;
   const std::size_t rank_;

@@ -8,6 +8,8 @@
 
 #include "teson/actor/behaviour.h"
 #include "teson/actor/node.h"
+#include "teson/base/check.h"
+#include "teson/base/log.h"
 #include "teson/net/channel.h"
 
 namespace {
@@ -40,6 +42,9 @@ struct Fixture {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  // Of each damaged message it would warn.
+  static const bool quiet = (log_start("fuzz", LogLevel::error), true);
+  TESON_CHECK(quiet);
   static std::unique_ptr<Fixture> fixtures[2];
   static int inputs = 0;
   if (!fixtures[0] || ++inputs % inputs_max == 0) {

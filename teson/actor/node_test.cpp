@@ -115,7 +115,7 @@ TEST(Undelivered, return_to_their_sender_once_and_what_cannot_return_is_dropped)
   there->start({.on_message = [&](net::Message message) {
     heard.add({static_cast<Kind>(message.kind), std::string(message.payload.text())});
   }});
-  node.routes().add(peer, here, "the peer");
+  node.routes().add(peer, {here, "the peer"});
   const std::string cast(say_hello(99, 0).text());
   // One that the peer could not take is told here, and not sent back.
   node.receive(peer, message(Kind::undelivered,

@@ -17,7 +17,7 @@ constexpr Duration flush_wait = std::chrono::seconds(1);
 // The channel is read from the beginning, so that the parent's end is seen at any time.
 Proc::Proc(std::shared_ptr<State> own) : state_(std::move(own)) {
   State* state = state_.get();
-  state->node.routes().add(detail::owner_proc, state->channel, "the parent process");
+  state->node.routes().add(detail::owner_proc, {state->channel, "the parent process"});
   state->channel->start(
       {.on_message = [state](net::Message message) { state->on_message(std::move(message)); },
        .on_early_message =

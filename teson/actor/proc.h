@@ -111,6 +111,11 @@ class Proc {
   ActorRef<T> host(std::string name, std::unique_ptr<T> actor, ActorOptions options = {}) {
     return detail::host_actor(node(), std::move(name), std::move(actor), options);
   }
+  /// As System::stop.
+  template <typename T>
+  Result<void> stop(ActorRef<T> ref) {
+    return node().stop_hosted(ref.proc, ref.actor, call_deadline());
+  }
   /// A reference made usable.
   template <typename T>
   Actor<T> actor(ActorRef<T> ref) {

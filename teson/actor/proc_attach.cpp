@@ -112,7 +112,7 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const std::string& text,
                   "the environment of this process");
     }
   }
-  const auto dial = [&](bool resumes) {
+  const auto dial = [&](const net::Address& where, bool resumes) {
     net::ChannelOptions channel_options;
     channel_options.tls = tls;
     channel_options.resumable = true;
@@ -125,15 +125,16 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const std::string& text,
                                                     .host = host_name(),
                                                     .token = ticket->token,
                                                     .resumes = resumes});
-    return net::Dial{address, std::move(channel_options)};
+    return net::Dial{where, std::move(channel_options)};
   };
   const Instant until = now() + options.handshake_deadline;
   auto loop = std::make_unique<net::Loop>();
   TESON_TRY(std::shared_ptr<net::Channel> channel,
-            net::Channel::connect(*loop, address, dial(false).options, until));
+            net::Channel::connect(*loop, address, dial(address, false).options, until));
   const auto owner = net::decode<detail::OwnerHello>(channel->peer_body());
   if (!owner || owner->wire != detail::wire_hash()) return fail(other_build());
-  auto proc = make(ticket->welcome, std::move(loop), std::move(channel), dial(true), options);
+  auto again = dial(channel->endpoint(), true);
+  auto proc = make(ticket->welcome, std::move(loop), std::move(channel), std::move(again), options);
   TESON_TRY_VOID(proc->state_->wait_admission(until));
   return proc;
 }

@@ -75,7 +75,8 @@ struct Proc::State {
     }
     if (admission) return *admission;
     return fail(ErrorKind::disconnected,
-                "the owner has gone before it has said whether it takes this process");
+                "the connection to the owner has ended before it has said whether it takes this "
+                "process; the owner may be gone");
   }
 
   /// What an actor dies of that this process hosts is for its owner to deal with.

@@ -23,7 +23,7 @@ struct RegionDimension {
 /// What a Region is made of, for messages: the codec can encode it. Region::make checks what came.
 struct RegionLayout {
   std::uint64_t offset = 0;
-  std::vector<RegionDimension> dimensions;
+  std::vector<RegionDimension> dimensions{};
   bool operator==(const RegionLayout&) const = default;
 };
 

@@ -7,50 +7,16 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include "teson/actor/guest_life.h"
 #include "teson/actor/handshake_options.h"
+#include "teson/actor/proc_text.h"
 #include "teson/base/check.h"
 #include "teson/base/clock.h"
 #include "teson/base/log.h"
 #include "teson/base/thread.h"
 #include "teson/base/world.h"
 
-namespace teson::actor {
-
-namespace {
-
-std::string process_text(std::size_t rank, pid_t pid, const std::string& host,
-                         const std::string& mesh) {
-  return fmt::format("rank {} (pid {}, host '{}') of mesh '{}'", rank, pid, host, mesh);
-}
-
-std::string log_text(const std::vector<std::string>& last_lines) {
-  std::string text = last_lines.empty() ? "" : "; last lines of its log:";
-  for (const auto& line : last_lines)
-    text += "\n  " + line;
-  return text;
-}
-
-}  // namespace
-
-std::string ProcExit::describe(const std::string& mesh) const {
-  std::string text = process_text(rank, pid, host, mesh);
-  if (signal != 0) {
-    const char* name = ::sigabbrev_np(signal);
-    text += fmt::format(" was ended by signal {} (SIG{}){}", signal, name == nullptr ? "?" : name,
-                        core_dumped ? ", core dumped" : "");
-  } else if (exit_code < 0 && cause.empty()) {
-    text +=
-        " has ended; how is not known (SIGCHLD is ignored, or something else waits for children)";
-  } else if (exit_code < 0) {
-    text += " is lost";
-  } else {
-    text += fmt::format(" has ended with exit code {}", exit_code);
-  }
-  if (!cause.empty()) text += "; " + cause;
-  return text + log_text(last_lines);
-}
-
-namespace detail {
+namespace teson::actor::detail {
 
 namespace {
 
@@ -58,48 +24,6 @@ namespace {
 constexpr Duration second_sign_wait = std::chrono::milliseconds(200);
 /// Heartbeats without a sign of life after which a process is ended.
 constexpr int silent_beats_max = 2;
-
-/// A process that somebody else has started: its connection is all that is known of it.
-class GuestLife final : public ProcLife {
- public:
-  explicit GuestLife(net::Loop& loop) : loop_(loop) {}
-
-  void introduce(const LinkHello& hello) {
-    std::lock_guard lock(mutex_);
-    pid_ = hello.pid;
-    host_ = hello.host;
-  }
-  std::int64_t pid() const override {
-    std::lock_guard lock(mutex_);
-    return pid_;
-  }
-  std::string host() const override {
-    std::lock_guard lock(mutex_);
-    return host_;
-  }
-  /// Without its connection it ends itself.
-  Result<void> signal(int number) override {
-    if (number != SIGKILL) {
-      return fail(ErrorKind::unimplemented,
-                  "a process that was not started from here can be ended by SIGKILL only");
-    }
-    loop_.post([shared = ended_] {
-      if (const auto ended = std::exchange(*shared, {})) ended({.code = -1, .unknown = true}, "");
-    });
-    return {};
-  }
-  std::vector<std::string> last_lines() const override { return {}; }
-  bool ends_with_link() const override { return true; }
-  void watch(Ended ended) override { *ended_ = std::move(ended); }
-  void unwatch() override { *ended_ = {}; }
-
- private:
-  net::Loop& loop_;
-  mutable Mutex mutex_;
-  std::int64_t pid_ = 0;
-  std::string host_ = "?";
-  const std::shared_ptr<Ended> ended_ = std::make_shared<Ended>();  ///< loop's thread
-};
 
 }  // namespace
 
@@ -179,6 +103,7 @@ Result<std::string> RemoteProc::await(Hooks hooks) {
 void RemoteProc::attach(std::unique_ptr<net::Channel> channel, const LinkHello& hello,
                         std::optional<net::Dial> dial, Hooks hooks) {
   set_networked();
+  is_agent_ = true;
   if (dial) resumption_.set_dial(std::move(*dial));
   early_.emplace(std::move(channel), hello);
   begin(std::make_unique<GuestLife>(runtime_.loop), std::move(hooks));
@@ -215,7 +140,7 @@ void RemoteProc::adopt(std::unique_ptr<net::Channel> channel, const LinkHello& h
 
 void RemoteProc::link(std::shared_ptr<net::Channel> channel) {
   // First, since what was held back goes before what is sent from now on.
-  runtime_.node.routes().add(id(), channel, name(), unanswered_);
+  runtime_.node.routes().add(id(), {channel, name(), unanswered_, is_agent_});
   {
     std::lock_guard lock(mutex_);
     channel_ = channel;
@@ -237,6 +162,7 @@ void RemoteProc::link(std::shared_ptr<net::Channel> channel) {
                   .on_cut = [self](const Error& error) { self->on_cut(error); },
                   .on_resumed = [self] { self->on_resumed(); },
                   .on_closed = [self](const Error& error) { self->on_channel_end(error); }});
+  if (early_resumption_) channel->resume(std::move(early_resumption_));
 }
 
 std::shared_ptr<net::Channel> RemoteProc::channel() const {
@@ -245,7 +171,9 @@ std::shared_ptr<net::Channel> RemoteProc::channel() const {
 }
 
 void RemoteProc::resume(std::unique_ptr<net::Channel> fresh) {
-  if (const auto cut = channel()) cut->resume(std::move(fresh));
+  if (const auto cut = channel()) return cut->resume(std::move(fresh));
+  // Cut before it was linked.
+  if (early_) early_resumption_ = std::move(fresh);
 }
 
 void RemoteProc::on_cut(const Error& error) {
@@ -259,7 +187,8 @@ void RemoteProc::on_cut(const Error& error) {
 
 void RemoteProc::on_resumed() {
   log_warning("actor", "the connection to {} was cut and is resumed after {:.0f} ms: {}", name(),
-              to_ms(resumption_.on_resumed()), cut_ ? cut_->message : "");
+              to_ms(resumption_.on_resumed()),
+              cut_ ? cut_->message : "the other end has noticed it first");
   cut_.reset();
 }
 
@@ -330,7 +259,7 @@ void RemoteProc::on_channel_end(const Error& error) {
       std::lock_guard lock(mutex_);
       lost_ = lost;
     }
-    runtime_.node.pending().fail_proc(id(), lost);
+    runtime_.node.lose(id(), lost);
     if (hooks_.changed) hooks_.changed();
     timer_ = runtime_.loop.after(options_.stop_grace, [this] {
       end_because("it had closed its connection and did not end");
@@ -383,13 +312,17 @@ void RemoteProc::report() {
   }
   // One that still runs somewhere ends itself without it.
   if (guests) guests->close();
-  const Error why{ErrorKind::disconnected, exit.describe(welcome_.mesh)};
+  const Error why = end_error(exit);
   runtime_.node.lose(id(), why);
   if (hooks_.ended) hooks_.ended(exit);
 }
 
 std::string RemoteProc::name() const {
   return process_text(place_.rank, pid(), life_->host(), welcome_.mesh);
+}
+
+Error RemoteProc::end_error(const ProcExit& exit) const {
+  return {ErrorKind::disconnected, exit.describe(welcome_.mesh)};
 }
 
 pid_t RemoteProc::pid() const {
@@ -427,7 +360,7 @@ std::optional<ProcExit> RemoteProc::exit() const {
 
 std::optional<Error> RemoteProc::gone() const {
   std::lock_guard lock(mutex_);
-  if (exit_) return Error{ErrorKind::disconnected, exit_->describe(welcome_.mesh)};
+  if (exit_) return end_error(*exit_);
   return lost_;
 }
 
@@ -439,7 +372,7 @@ Result<void> RemoteProc::send(Kind kind, net::Payload payload) {
     std::lock_guard lock(mutex_);
     // A grandchild may still hold the socket: nobody reads there. Calls are registered before they
     // are sent, so none is missed by the fail_proc that follows exit_.
-    if (exit_) return fail({ErrorKind::disconnected, exit_->describe(welcome_.mesh)});
+    if (exit_) return fail(end_error(*exit_));
     channel = channel_;
     if (!channel && networked_ && !lost_)
       return runtime_.node.routes().send(id(), kind, std::move(payload));
@@ -507,5 +440,4 @@ void RemoteProc::release() {
   runtime_.loop.run([&] { channel.reset(); });
 }
 
-}  // namespace detail
-}  // namespace teson::actor
+}  // namespace teson::actor::detail

@@ -106,6 +106,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   /// Loop's thread: something of ours makes it end.
   void end_because(const std::string& cause);
   void report();
+  /// What is told to those who wait for it.
+  Error end_error(const ProcExit& exit) const;
   /// "rank 1 (pid 4711, host 'node3') of mesh 'workers'"
   std::string name() const;
   std::vector<std::string> last_lines() const;
@@ -117,6 +119,7 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   const std::shared_ptr<CallCount> unanswered_ = std::make_shared<CallCount>(0);
   std::shared_ptr<HostLink> host_;
   std::shared_ptr<ProcLife> life_;  ///< from the start on
+  bool is_agent_ = false;           ///< of a host, not a process of a mesh; from the start on
 
   // Loop's thread.
   Hooks hooks_;
@@ -126,7 +129,8 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   std::uint64_t pinged_ = 0;       ///< bytes sent before the last heartbeat
   /// It has attached before the call that started it has returned.
   std::optional<std::pair<std::unique_ptr<net::Channel>, LinkHello>> early_;
-  net::Timer timer_;  ///< for the second sign of a death
+  std::unique_ptr<net::Channel> early_resumption_;  ///< of that
+  net::Timer timer_;                                ///< for the second sign of a death
   net::Timer stop_timer_;
   net::Timer kill_timer_;  ///< for the word of its agent
   std::optional<ExitStatus> status_;

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "teson/net/frame.h"
+
 namespace teson::actor::detail {
 
 namespace {
@@ -26,10 +28,8 @@ void Routes::expect(std::uint64_t proc, std::string where, std::shared_ptr<CallC
   expected_[proc] = {.where = std::move(where), .unanswered = std::move(unanswered)};
 }
 
-void Routes::add(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
-                 std::shared_ptr<CallCount> unanswered) {
-  auto route = std::make_shared<const Route>(
-      Route{std::move(channel), std::move(where), std::move(unanswered)});
+void Routes::add(std::uint64_t proc, Route added) {
+  auto route = std::make_shared<const Route>(std::move(added));
   std::lock_guard lock(mutex_);
   if (const auto found = expected_.find(proc); found != expected_.end()) {
     for (auto& [kind, payload, from] : found->second.held)
@@ -90,7 +90,14 @@ Result<void> Routes::send(std::uint64_t proc, Held message, bool call) {
   const Way way = way_locked(proc);
   const auto expected = expected_.find(proc);
   if (!way && expected == expected_.end()) return fail(gone_locked(proc));
-  if (message.from != owner_proc) senders_[proc].insert(message.from);
+  if (message.from != owner_proc) {
+    if (way && way.route->is_private) {
+      return fail(ErrorKind::invalid,
+                  fmt::format("{} speaks with its owner alone", way.route->where));
+    }
+    // Not of a number that somebody has made up.
+    if (routes_.contains(message.from)) senders_[proc].insert(message.from);
+  }
   // The owner counts none that a process sends through it.
   std::shared_ptr<CallCount> count;
   if (call) count = way ? way.route->unanswered : expected->second.unanswered;
@@ -107,13 +114,14 @@ Result<void> Routes::send(std::uint64_t proc, Held message, bool call) {
 }
 
 Result<void> Routes::hold_back(Expected& expected, Held held) {
-  if (expected.held.size() >= held_back_max ||
-      expected.bytes + held.payload.size() > held_back_bytes_max) {
+  // As the channel counts that is to take it all.
+  const std::size_t bytes = net::frame_header_bytes + held.payload.size();
+  if (expected.held.size() >= held_back_max || expected.bytes + bytes > held_back_bytes_max) {
     return fail(ErrorKind::overloaded,
                 fmt::format("{} messages, {} bytes wait for {}; try later", expected.held.size(),
                             expected.bytes, expected.where));
   }
-  expected.bytes += held.payload.size();
+  expected.bytes += bytes;
   expected.held.push_back(std::move(held));
   return {};
 }

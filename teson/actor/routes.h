@@ -39,19 +39,19 @@ class Routes {
   /// There will be a route to it; until then messages are held back. `where`: what messages call it. `unanswered`, if there is one, counts
   /// the calls of this process (send_call); whoever gives it counts the replies.
   void expect(std::uint64_t proc, std::string where, std::shared_ptr<CallCount> unanswered = {});
+  struct Route {
+    std::shared_ptr<net::Channel> channel;
+    std::string where;
+    std::shared_ptr<CallCount> unanswered{};
+    bool is_private = false;  ///< for this process alone: nothing is passed on to it
+  };
   /// What was held back goes first.
-  void add(std::uint64_t proc, std::shared_ptr<net::Channel> channel, std::string where,
-           std::shared_ptr<CallCount> unanswered = {});
+  void add(std::uint64_t proc, Route route);
   /// `why`: what later messages to it are told; remembered for the last ends_kept of them. Returns who has sent to it through this process.
   std::set<std::uint64_t> remove(std::uint64_t proc, std::optional<Error> why);
   /// Removes all.
   void clear();
 
-  struct Route {
-    std::shared_ptr<net::Channel> channel;
-    std::string where;
-    std::shared_ptr<CallCount> unanswered;
-  };
   /// The channel that messages to a process take now.
   struct Way {
     std::shared_ptr<const Route> route;

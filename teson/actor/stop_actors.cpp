@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "teson/actor/mesh_state.h"
 #include "teson/actor/node.h"
 #include "teson/actor/read_request.h"
@@ -40,6 +42,21 @@ Result<void> MeshState::stop_actors(const Targets& targets) {
   }
   if (failures.empty()) return {};
   return fail(ranks_failed(begun.pending->size(), std::move(failures)).in("stopping actors"));
+}
+
+Result<void> Node::stop_hosted(std::uint64_t proc, std::uint64_t actor, Duration deadline) {
+  if (proc != self_) {
+    return fail(ErrorKind::invalid,
+                fmt::format("expected an actor that this process hosts, found one of {}; an actor "
+                            "of a mesh is stopped by ActorMesh::stop",
+                            routes_.where(proc)));
+  }
+  const auto pending = pending_->begin({self_}, now() + deadline);
+  const auto taken =
+      actors_.push({.from = self_, .call = pending->id(), .actor = actor, .stop = true}, false);
+  if (!taken) return {};  // it has ended before
+  pending->wait();
+  return decode_reply<void>(*pending->take(0));
 }
 
 void Node::receive_stop_actor(std::uint64_t from, const net::Buffer& payload) {

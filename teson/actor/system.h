@@ -124,11 +124,17 @@ class System {
   Result<void> serve_admin(const net::Address& address);
 
   /// Makes `actor` an actor of this process, with a thread of its own; others reach it through the
-  /// reference, also from child processes that got it as an argument. It lives as long as the
-  /// System.
+  /// reference, also from child processes that got it as an argument. It lives until it is stopped,
+  /// or as long as the System.
   template <typename T>
   ActorRef<T> host(std::string name, std::unique_ptr<T> actor, ActorOptions options = {}) {
     return detail::host_actor(node(), std::move(name), std::move(actor), options);
+  }
+  /// Ends an actor that this process hosts, as ActorMesh::stop does those of a mesh. `invalid` for any other; `timed_out` if its handler goes
+  /// on beyond call_deadline. Not from a handler of its own.
+  template <typename T>
+  Result<void> stop(ActorRef<T> ref) {
+    return node().stop_hosted(ref.proc, ref.actor, call_deadline());
   }
   /// A reference made usable.
   template <typename T>

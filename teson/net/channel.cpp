@@ -59,6 +59,9 @@ Result<void> Channel::send(std::uint16_t kind, std::string payload, std::uint64_
 Result<void> Channel::send(std::uint16_t kind, Payload payload, std::uint64_t epoch) {
   return state_->send(kind, std::move(payload), epoch);
 }
+void Channel::send_note(std::uint16_t kind, Payload payload, std::uint64_t epoch) {
+  state_->send_note(kind, std::move(payload), epoch);
+}
 Result<void> Channel::flush(Instant deadline) {
   return state_->flush(deadline);
 }
@@ -75,6 +78,9 @@ const std::vector<std::byte>& Channel::peer_body() const {
 }
 const Address& Channel::peer() const {
   return state_->peer();
+}
+const Address& Channel::endpoint() const {
+  return state_->endpoint();
 }
 void ChannelReader::read_until(Instant deadline, const std::function<bool()>& done,
                                int wake_fd) const {

@@ -130,7 +130,10 @@ class Channel {
   /// The same payload can go to many channels without copying it. One in shared memory is not copied through a Unix socket either: the
   /// peer maps it, and gives it back when its Buffer ends. At most lent_bytes_max are with the peer so; what is beyond is copied.
   Result<void> send(std::uint16_t kind, Payload payload, std::uint64_t epoch = 0);
-  /// Waits until everything queued was handed to the kernel. `timed_out` at the deadline. Not for the loop's thread.
+  /// A message that no bound holds up, for those of which there are few.
+  void send_note(std::uint16_t kind, Payload payload, std::uint64_t epoch = 0);
+  /// Waits until everything queued was handed to the kernel, and no cut stands between it and the peer. `timed_out` at the deadline. Not for
+  /// the loop's thread.
   Result<void> flush(Instant deadline);
   /// Ends the channel now; what was not yet handed to the kernel is lost. on_closed follows. Threads: any. Idempotent.
   void close();
@@ -143,6 +146,8 @@ class Channel {
   const std::vector<std::byte>& peer_body() const;
   /// Where the peer is, for messages to people; family none for a socketpair.
   const Address& peer() const;
+  /// The same in numbers, of a channel that connect has made: where to connect again.
+  const Address& endpoint() const;
   /// Bytes that wait to be sent. Threads: any.
   std::size_t outgoing_bytes() const;
   /// Tells that a line moves while a message is on it that takes long. Threads: any.

@@ -72,7 +72,7 @@ std::string frames(std::span<const std::uint8_t> input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static Loop loop("fuzz-io");
+  Loop loop("fuzz-io");
   if (size == 0) return 0;
   const bool resumable = (data[0] & 1) != 0;
   const bool resumed = (data[0] & 3) == 3;

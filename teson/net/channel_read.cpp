@@ -40,7 +40,9 @@ struct ChannelState::Borrowed {
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
   ~Borrowed() {
-    if (const auto open = channel.lock()) open->give_back(sequence);
+    // Not here: this may be the end of a payload that another channel, under its lock, has sent on.
+    if (const auto open = channel.lock())
+      open->loop().post([open, sequence = sequence] { open->give_back(sequence); });
   }
 
   const SharedMemory memory;
@@ -145,7 +147,7 @@ Result<void> ChannelState::take_frames() {
 
 Result<void> ChannelState::deliver(const FrameHeader& header, Buffer payload) {
   TESON_TRY_VOID(check_frame_payload(header, payload.bytes()));
-  if (options_.resumable && (awaits_peer_ || header.sequence == 0))
+  if (options_.resumable && (awaits_peer_ || header.sequence == 0 || header.flags != 0))
     return take_note(header, payload);
   if (header.sequence != received_sequence_ + 1) {
     return fail(ErrorKind::invalid,
@@ -261,6 +263,7 @@ void ChannelState::read_until(Instant deadline, const std::function<bool()>& don
     });
   }
   gate_.open();
+  const std::uint64_t connection = connection_;
   bool loop_waits = false;
   {
     std::lock_guard lock(reader_mutex_);
@@ -269,8 +272,9 @@ void ChannelState::read_until(Instant deadline, const std::function<bool()>& don
   }
   reader_gone_.notify_all();
   if (loop_waits) return;
-  loop_.post([self = shared_from_this()] {
-    if (self->stage_ == Stage::open) self->read_from(read_turn_bytes);
+  loop_.post([self = shared_from_this(), connection] {
+    const bool still = self->stage_ == Stage::open && self->connection_ == connection;
+    if (still) self->read_from(read_turn_bytes);
   });
 }
 

@@ -33,7 +33,8 @@ void ChannelState::lose_connection(Error error, std::uint64_t connection) {
   const auto self = shared_from_this();
   reclaim();
   // What is damaged again and again, though it was sent anew, has not been damaged on its way.
-  barren_ = received_sequence_ > resumed_at_ ? 0 : barren_ + 1;
+  if (received_sequence_ > resumed_at_) barren_ = 0;
+  if (error.kind == ErrorKind::invalid) ++barren_;
   const bool resumable = error.kind == ErrorKind::disconnected ||
                          (error.kind == ErrorKind::invalid && barren_ < barren_max);
   const auto callbacks = callbacks_;
@@ -140,6 +141,7 @@ Result<void> ChannelState::take_received(std::uint64_t received) {
   }
   acknowledged_ = received;
   while (!kept_.empty() && kept_.front().sequence <= received) {
+    kept_bytes_ -= kept_.front().size();
     done.push_back(std::move(kept_.front()));
     kept_.pop_front();
   }
@@ -150,8 +152,9 @@ Result<void> ChannelState::take_received(std::uint64_t received) {
     queue_.push_front(std::move(lost));
   }
   kept_.clear();
+  kept_bytes_ = 0;
   may_write_ = true;
-  if (!queue_.empty()) arm_write_locked();
+  queue_.empty() ? drained_.notify_all() : arm_write_locked();
   loop_.post([self = shared_from_this(), connection = connection_] {
     const auto callbacks = self->callbacks_;
     const bool still = self->stage_ == Stage::open && self->connection_ == connection;
@@ -169,7 +172,7 @@ void ChannelState::count_received(std::size_t bytes) {
   const FrameHeader header = note(frame_received, received.bytes());
   std::lock_guard lock(mutex_);
   if (!closed_ && may_write_)
-    append_locked({encode_frame_header(header), std::move(received), {}, 0});
+    append_note_locked({encode_frame_header(header), std::move(received), {}, 0});
 }
 
 void ChannelState::say_ended_locked() {

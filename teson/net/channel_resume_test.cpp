@@ -13,6 +13,7 @@
 
 #include "teson/net/redial.h"
 #include "teson/net/socket.h"
+#include "teson/net/test_certificates.h"
 #include "teson/net/test_channel.h"
 
 namespace teson::net {
@@ -91,7 +92,11 @@ class Line {
 /// Two channels over a line.
 class ResumeTest : public ::testing::Test {
  protected:
-  ResumeTest() {
+  explicit ResumeTest(bool encrypted = false) {
+    if (encrypted) {
+      test::Authority authority(folder_.path());
+      tls_ = Tls::load(authority.member("both")).value();
+    }
     line_ = std::make_unique<Line>();
     auto [left, right] = open(*line_);
     left_ = std::move(left);
@@ -109,10 +114,16 @@ class ResumeTest : public ::testing::Test {
   }
   using Both = std::pair<std::unique_ptr<Channel>, std::unique_ptr<Channel>>;
   Both open(Line& line) {
+    // As if it were one of TCP, which TLS encrypts.
+    const Address peer = tls_ ? *Address::parse("tcp:127.0.0.1:1") : Address();
+    auto options = resumable();
+    options.tls = tls_;
     auto other = std::async(std::launch::async, [&] {
-      return Channel::open(loop_, line.take(1), HandshakeRole::acceptor, resumable(), in(10s));
+      return Channel::open(loop_, Socket(line.take(1), peer), HandshakeRole::acceptor, options,
+                           in(10s));
     });
-    auto one = Channel::open(loop_, line.take(0), HandshakeRole::initiator, resumable(), in(10s));
+    auto one = Channel::open(loop_, Socket(line.take(0), peer), HandshakeRole::initiator, options,
+                             in(10s));
     auto two = other.get();
     EXPECT_TRUE(one && two);
     return {std::move(*one), std::move(*two)};
@@ -130,6 +141,11 @@ class ResumeTest : public ::testing::Test {
     return count >= value;
   }
 
+  /// Messages both ways, over as many cuts.
+  void send_over_cuts(int messages, int cuts);
+
+  test::TempFolder folder_;
+  std::shared_ptr<Tls> tls_;
   Loop loop_{"test-io"};
   std::unique_ptr<Line> line_;
   Heard left_heard_;
@@ -168,7 +184,7 @@ TEST_F(ResumeTest, one_that_has_not_noticed_the_cut_is_resumed_too) {
   EXPECT_EQ(right_heard_.messages_[1].payload.text(), "two");
 }
 
-TEST_F(ResumeTest, who_closes_says_so_and_who_gives_up_learns_why_it_was_cut) {
+TEST_F(ResumeTest, who_closes_says_so) {
   right_->close();
   ASSERT_TRUE(left_heard_.wait_closed()) << "at once, not as a cut";
   EXPECT_EQ(left_heard_.closed_[0].kind, ErrorKind::disconnected);
@@ -211,8 +227,7 @@ TEST_F(ResumeTest, one_that_takes_it_for_a_new_channel_is_not_believed) {
   EXPECT_TRUE(left_heard_.messages_.empty());
 }
 
-TEST_F(ResumeTest, nothing_is_lost_repeated_or_reordered_over_many_cuts) {
-  constexpr int messages = 4000;
+void ResumeTest::send_over_cuts(int messages, int cuts) {
   const auto text = [](int i) {
     // Now and then one that no buffer on the way holds.
     const std::size_t size = i % 500 == 7 ? 900'000 : static_cast<std::size_t>(i) * 37 % 3000;
@@ -229,23 +244,74 @@ TEST_F(ResumeTest, nothing_is_lost_repeated_or_reordered_over_many_cuts) {
   std::thread one([&] { send_all(*left_); });
   std::thread two([&] { send_all(*right_); });
   std::mt19937 random(7);
-  int cuts = 0;
-  while (cuts < 60) {
+  for (int i = 0; i < cuts; ++i) {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
     if (random() % 3 != 0) line_->cut();
     resume();
-    ++cuts;
   }
   one.join();
   two.join();
   for (Heard* heard : {&left_heard_, &right_heard_}) {
-    ASSERT_TRUE(heard->wait([&](Heard& now) { return now.messages_.size() >= messages; }, 30s))
+    const auto count = static_cast<std::size_t>(messages);
+    ASSERT_TRUE(heard->wait([&](Heard& now) { return now.messages_.size() >= count; }, 30s))
         << heard->messages_.size();
-    ASSERT_EQ(heard->messages_.size(), static_cast<std::size_t>(messages));
+    ASSERT_EQ(heard->messages_.size(), count);
     for (int i = 0; i < messages; ++i)
       ASSERT_EQ(heard->messages_[static_cast<std::size_t>(i)].payload.text(), text(i)) << i;
     EXPECT_TRUE(heard->closed_.empty());
   }
+}
+
+TEST_F(ResumeTest, nothing_is_lost_repeated_or_reordered_over_many_cuts) {
+  send_over_cuts(4000, 60);
+}
+
+class ResumeOverTlsTest : public ResumeTest {
+ protected:
+  ResumeOverTlsTest() : ResumeTest(true) {}
+};
+
+TEST_F(ResumeOverTlsTest, nothing_is_lost_repeated_or_reordered_over_many_cuts) {
+  send_over_cuts(1000, 20);
+}
+
+TEST_F(ResumeTest, a_flush_waits_for_the_next_connection) {
+  line_->cut();
+  ASSERT_TRUE(wait_for(left_cuts_, 1));
+  EXPECT_EQ(left_->flush(in(20ms)).error().kind, ErrorKind::timed_out) << "with nothing to send";
+  ASSERT_TRUE(left_->send(1, "last words"));
+  resume();
+  ASSERT_TRUE(left_->flush(in(10s)));
+  ASSERT_TRUE(right_heard_.wait_messages(1));
+}
+
+TEST(Resume, a_peer_that_never_says_what_it_has_received_does_not_fill_memory) {
+  Loop loop("test-io");
+  Line line;
+  Socket peer(line.take(1), Address());
+  auto reading = std::async(std::launch::async, [&] {
+    auto handshake = test::options().handshake;
+    handshake.role = HandshakeRole::acceptor;
+    EXPECT_TRUE(run_handshake(peer, handshake, in(10s)));
+    std::vector<std::byte> bytes(100'000);
+    while (net::wait_for(peer.fd(), POLLIN, in(10s)) && peer.receive_some(bytes)) {
+    }
+  });
+  constexpr std::size_t size = 100'000;
+  auto channel =
+      Channel::open(loop, line.take(0), HandshakeRole::initiator, resumable(10 * size), in(10s));
+  ASSERT_TRUE(channel);
+  Result<void> sent;
+  int count = 0;
+  for (; count < 100 && sent; ++count) {
+    sent = (*channel)->send(1, std::string(size, 'x'));
+    ASSERT_TRUE((*channel)->flush(in(10s)));
+  }
+  ASSERT_FALSE(sent);
+  EXPECT_EQ(sent.error().kind, ErrorKind::overloaded);
+  EXPECT_NEAR(count, 12, 1);
+  channel->reset();
+  reading.get();
 }
 
 TEST(Redial, tries_until_somebody_listens_and_ends_at_once_where_nobody_does) {

@@ -26,6 +26,7 @@ ChannelState::ChannelState(Loop& loop, Socket socket, HandshakeRole role, Channe
     : loop_(loop),
       socket_(std::move(socket)),
       peer_(socket_.peer()),
+      endpoint_(socket_.endpoint()),
       options_(std::move(options)),
       // Behind the socket of a TLS connection stands a thread, not the peer; a simulated network carries bytes alone.
       takes_descriptors_(is_unix_socket(socket_.fd()) && World::current() == nullptr &&
@@ -170,6 +171,7 @@ void ChannelState::finish(Error error) {
     queue_.clear();
     queued_bytes_ = 0;
     kept_.clear();
+    kept_bytes_ = 0;
     // The peer may still be reading, and can no longer say when it is done.
     for (const auto& [sequence, payload] : lent_)
       payload.block()->retire();

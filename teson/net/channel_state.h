@@ -42,6 +42,7 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
 
   void start(ChannelCallbacks callbacks);
   Result<void> send(std::uint16_t kind, Payload payload, std::uint64_t epoch);
+  void send_note(std::uint16_t kind, Payload payload, std::uint64_t epoch);
   Result<void> flush(Instant deadline);
   void close();
   /// No callback from now on; ends the channel.
@@ -57,6 +58,7 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
 
   const std::vector<std::byte>& peer_body() const { return peer_body_; }
   const Address& peer() const { return peer_; }
+  const Address& endpoint() const { return endpoint_; }
   std::size_t outgoing_bytes() const;
   ChannelProgress progress() const;
   /// As of ChannelReader.
@@ -127,6 +129,11 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   Result<void> lend_locked(FrameHeader header, const Payload& payload);
   void queue_locked(FrameHeader header, Payload payload, Payload lent = {});
   void append_locked(Outgoing frame);
+  /// One outside the sequence waits for no more than the frame that is on its way.
+  void append_note_locked(Outgoing frame);
+  void write_on_locked();
+  /// What is kept for a peer that does not say what it has received.
+  bool keeps_too_much_locked() const;
   void pop_sent_locked();
   void say_ended_locked();
   Result<std::size_t> write_some_locked();
@@ -136,6 +143,7 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   Loop& loop_;
   Socket socket_;
   const Address peer_;
+  const Address endpoint_;
   ChannelOptions options_;
   const bool takes_descriptors_;  ///< a Unix socket, so the peer is on this host
   Stage stage_ = Stage::fresh;
@@ -186,9 +194,10 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   std::size_t queued_bytes_ = 0;
   std::size_t front_sent_ = 0;
   std::uint64_t sent_sequence_ = 0;
-  std::deque<Outgoing> kept_;       ///< of a resumable channel: sent, perhaps not received
-  std::uint64_t acknowledged_ = 0;  ///< that the peer has said to have received
-  std::optional<Error> cut_;        ///< why, until it is resumed
+  std::deque<Outgoing> kept_;  ///< of a resumable channel: sent, perhaps not received
+  std::size_t kept_bytes_ = 0;
+  std::uint64_t acknowledged_ = 0;                   ///< that the peer has said to have received
+  std::optional<Error> cut_;                         ///< why, until it is resumed
   std::unordered_map<std::uint64_t, Payload> lent_;  ///< by sequence, until the peer gives it back
   std::size_t lent_bytes_ = 0;
   std::uint64_t sent_bytes_ = 0;

@@ -44,17 +44,34 @@ Result<void> ChannelState::send(std::uint16_t kind, Payload payload, std::uint64
   return {};
 }
 
+void ChannelState::send_note(std::uint16_t kind, Payload payload, std::uint64_t epoch) {
+  const FrameHeader header{
+      .kind = kind, .epoch = epoch, .payload_checksum = frame_checksum(payload.bytes())};
+  std::lock_guard lock(mutex_);
+  if (!closed_) queue_locked(header, std::move(payload));
+}
+
 Result<void> ChannelState::check_room_locked(std::size_t payload_bytes) const {
   if (closed_) return Failure(*closed_);
   const bool full =
       queued_bytes_ + frame_header_bytes + payload_bytes > options_.outgoing_bytes_max ||
       queue_.size() >= options_.outgoing_messages_max;
+  if (keeps_too_much_locked()) {
+    return fail(ErrorKind::overloaded,
+                fmt::format("the peer has not said of {} bytes that it has received them (at most "
+                            "{}); try later",
+                            kept_bytes_, options_.outgoing_bytes_max));
+  }
   if (queue_.empty() || !full) return {};
   return fail(ErrorKind::overloaded,
               fmt::format("{} bytes in {} messages already wait to be sent (at most {} bytes, {} "
                           "messages); the receiver is too slow, try later",
                           queued_bytes_, queue_.size(), options_.outgoing_bytes_max,
                           options_.outgoing_messages_max));
+}
+
+bool ChannelState::keeps_too_much_locked() const {
+  return !kept_.empty() && kept_bytes_ - kept_.back().size() > options_.outgoing_bytes_max;
 }
 
 bool ChannelState::can_lend_locked(std::size_t bytes) const {
@@ -94,6 +111,22 @@ void ChannelState::append_locked(Outgoing frame) {
   queued_bytes_ += frame.size();
   sent_bytes_ += frame.size();
   queue_.push_back(std::move(frame));
+  write_on_locked();
+}
+
+void ChannelState::append_note_locked(Outgoing frame) {
+  const auto place = queue_.begin() + (front_sent_ > 0 ? 1 : 0);
+  if (place != queue_.end() && place->sequence == 0) {
+    *place = std::move(frame);  // which says more than the one before
+  } else {
+    queued_bytes_ += frame.size();
+    sent_bytes_ += frame.size();
+    queue_.insert(place, std::move(frame));
+  }
+  write_on_locked();
+}
+
+void ChannelState::write_on_locked() {
   if (!may_write_ || write_armed_) return;
   // An error here is not the channel's end yet: the peer's last words may still lie in the socket. The loop reads them.
   if (!write_locked() || !queue_.empty()) arm_write_locked();
@@ -157,7 +190,10 @@ Result<void> ChannelState::write_locked() {
 void ChannelState::pop_sent_locked() {
   Outgoing& sent = queue_.front();
   queued_bytes_ -= sent.size();
-  if (options_.resumable && sent.sequence != 0) kept_.push_back(std::move(sent));
+  if (options_.resumable && sent.sequence != 0) {
+    kept_bytes_ += sent.size();
+    kept_.push_back(std::move(sent));
+  }
   queue_.pop_front();
 }
 
@@ -183,8 +219,9 @@ void ChannelState::write_ready() {
   bool more = false;
   {
     std::lock_guard lock(mutex_);
-    written = write_locked();
-    more = !queue_.empty();
+    // Not before the peer has said where a resumed channel goes on.
+    if (may_write_) written = write_locked();
+    more = may_write_ && !queue_.empty();
     write_armed_ = more;
   }
   if (!written) {
@@ -200,7 +237,8 @@ void ChannelState::write_ready() {
 
 Result<void> ChannelState::flush(Instant deadline) {
   std::unique_lock lock(mutex_);
-  if (!drained_.wait_until(lock, deadline, [&] { return queue_.empty() || closed_; })) {
+  const auto drained = [&] { return (queue_.empty() && !cut_) || closed_; };
+  if (!drained_.wait_until(lock, deadline, drained)) {
     return fail(ErrorKind::timed_out, fmt::format("{} bytes still wait to be sent", queued_bytes_));
   }
   if (closed_) return Failure(*closed_);
@@ -227,10 +265,7 @@ ChannelProgress ChannelState::progress() const {
   int on_its_way = 0;
   ::ioctl(socket_.fd(), SIOCOUTQ, &on_its_way);
   auto waiting = queued_bytes_ - front_sent_ + static_cast<std::size_t>(on_its_way);
-  if (!may_write_) {
-    for (const auto& frame : kept_)
-      waiting += frame.size();
-  }
+  if (!may_write_) waiting += kept_bytes_;
   progress.taken = sent_bytes_ - std::min<std::uint64_t>(sent_bytes_, waiting);
   return progress;
 }

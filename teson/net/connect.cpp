@@ -81,7 +81,8 @@ Result<Socket> connect_endpoint(const Endpoint& endpoint, const Address& address
     TESON_TRY_VOID(connect_tcp(fd.get(), endpoint, address, deadline, cancel_fd));
     if (connected_to_itself(fd.get())) return connect_failure(address, ECONNREFUSED);
   }
-  return Socket(std::move(fd), address);
+  const bool named = endpoint.family() != AF_UNIX;
+  return Socket(std::move(fd), address, named ? address_of(endpoint) : address);
 }
 
 }  // namespace
@@ -95,7 +96,7 @@ Result<Socket> connect(const Address& address, Instant deadline, int cancel_fd) 
   if (World* const world = World::current()) {
     Fd fd = world->connect(address.to_string());
     if (!fd) return connect_failure(address, errno);
-    return Socket(std::move(fd), address);
+    return Socket(std::move(fd), address, address);
   }
   TESON_TRY(const auto endpoints, resolve(address));
   Error last;

@@ -42,7 +42,8 @@ Failure io_failure(const Address& peer, const char* call, int error_number) {
 
 }  // namespace
 
-Socket::Socket(Fd fd, Address peer) : fd_(std::move(fd)), peer_(std::move(peer)) {
+Socket::Socket(Fd fd, Address peer, Address endpoint)
+    : fd_(std::move(fd)), peer_(std::move(peer)), endpoint_(std::move(endpoint)) {
   if (!fd_) return;
   ::fcntl(fd_.get(), F_SETFL, ::fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
   ::fcntl(fd_.get(), F_SETFD, FD_CLOEXEC);

@@ -23,8 +23,8 @@ namespace teson::net {
 class Socket {
  public:
   Socket() = default;
-  /// Takes over a connected stream socket and makes it non-blocking.
-  Socket(Fd fd, Address peer);
+  /// Takes over a connected stream socket and makes it non-blocking. `endpoint`: as of endpoint().
+  Socket(Fd fd, Address peer, Address endpoint = {});
 
   explicit operator bool() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
@@ -34,6 +34,8 @@ class Socket {
   /// The address connected to. For an accepted socket: the remote end (tcp) or the listener's path
   /// (unix).
   const Address& peer() const { return peer_; }
+  /// Of a socket that net::connect has connected: where, in numbers, so that it can be reached again without a name being looked up.
+  const Address& endpoint() const { return endpoint_; }
 
   /// Sends what fits now and returns how much; 0: nothing fits. `disconnected` if the peer is gone.
   Result<std::size_t> send_some(std::span<const std::byte> data);
@@ -53,6 +55,7 @@ class Socket {
  private:
   Fd fd_;
   Address peer_;
+  Address endpoint_;
 };
 
 /// Who is at the other end of a Unix socket, told by the kernel.

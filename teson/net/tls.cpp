@@ -197,7 +197,7 @@ Result<Socket> Tls::wrap(Socket socket, HandshakeRole role, Instant deadline, in
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
     return fail_errno("socketpair for TLS", errno);
-  Socket plain(Fd{fds[0]}, socket.peer());
+  Socket plain(Fd{fds[0]}, socket.peer(), socket.endpoint());
   Fd inner(fds[1]);
   if (role == HandshakeRole::acceptor) {
     TESON_TRY_VOID(pump_->add(std::move(socket), role, std::move(inner), {}));

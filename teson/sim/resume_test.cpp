@@ -57,12 +57,19 @@ void work() {
   (*proc)->wait();
 }
 
-void serve_host(Scheduler& scheduler, Cluster& cluster) {
+/// Where an agent listens that the owner connects to.
+net::Address address_of(std::size_t host) {
+  return *net::Address::parse(fmt::format("tcp:host{}:7001", host));
+}
+
+void serve_host(Scheduler& scheduler, Cluster& cluster, bool listens) {
+  const auto host = static_cast<std::size_t>(scheduler.process().host);
   const auto server =
-      actor::HostServer::start({.address = *net::Address::parse(door),
+      actor::HostServer::start({.address = listens ? address_of(host) : *net::Address::parse(door),
+                                .listen = listens,
                                 .secret = "secret",
                                 .launcher = cluster.launcher(),
-                                .name = fmt::format("host{}", scheduler.process().host)});
+                                .name = fmt::format("host{}", host)});
   if (!server) exit_at_once(4);
   Latch never;
   never.wait();
@@ -70,12 +77,14 @@ void serve_host(Scheduler& scheduler, Cluster& cluster) {
 
 /// What went wrong; nothing if all is as it should be.
 std::string disturbed_run(Scheduler& scheduler, std::uint64_t seed, double damage_share) {
+  // Of every second seed the agents join; else the owner connects to them.
+  const bool listen = seed % 2 == 0;
   std::string faults;
   const auto fault = [&](const std::string& text) { faults += text + "\n"; };
   std::optional<Cluster> cluster;
-  cluster.emplace(
-      scheduler, ClusterOptions{.network = {.damage_share = damage_share}},
-      Cluster::Programs{{"worker", work}, {"agent", [&] { serve_host(scheduler, *cluster); }}});
+  cluster.emplace(scheduler, ClusterOptions{.network = {.damage_share = damage_share}},
+                  Cluster::Programs{{"worker", work},
+                                    {"agent", [&] { serve_host(scheduler, *cluster, listen); }}});
   {
     actor::SystemOptions options{.on_host_lost = fault, .launcher = cluster->launcher()};
     options.on_undelivered = [&](const actor::UndeliveredCast& lost) {
@@ -89,6 +98,10 @@ std::string disturbed_run(Scheduler& scheduler, std::uint64_t seed, double damag
       return "cannot listen";
     for (std::size_t host = 1; host <= hosts; ++host)
       cluster->start(static_cast<int>(host), "agent");
+    for (std::size_t host = 1; listen && host <= hosts; ++host) {
+      while (!system.connect_host(address_of(host), "secret", now() + 1s))
+        sleep_for(10ms);
+    }
     const auto joined = system.wait_hosts(hosts, now() + 10s);
     if (!joined) return joined.error().describe();
     auto mesh = joined->spawn_procs({{"proc", 2}}, {.name = "pool", .program = "worker"});

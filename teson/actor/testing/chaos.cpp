@@ -167,8 +167,10 @@ void run(Duration length, std::uint64_t seed, Tally& tally) {
   std::vector<ProcMesh> meshes;
   std::vector<ActorMesh<Target>> targets;
   for (const char* name : {"left", "right"}) {
+    // One that is stopped before it has attached is missed after that deadline, not by its heartbeats.
     auto mesh = this_host(system).spawn_procs(
-        {{"proc", procs}}, {.name = name, .stop_grace = 500ms, .heartbeat = 300ms});
+        {{"proc", procs}},
+        {.name = name, .attach_deadline = 10s, .stop_grace = 500ms, .heartbeat = 300ms});
     if (!mesh) give_up(mesh.error().describe());
     mesh->supervise({.strategy = meshes.empty() ? Strategy::one_for_one : Strategy::all_for_one,
                      .restarts = {.restarts_max = 1'000'000, .backoff_max = 100ms},

@@ -111,14 +111,14 @@ void Node::receive(std::uint64_t from, net::Message message) {
 
 void Node::take(std::uint64_t from, net::Message message) {
   const auto kind = static_cast<Kind>(message.kind);
-  if (message.epoch != owner_proc) {
+  if (const std::uint64_t other = message.epoch; other != owner_proc) {
     if (!goes_between_procs(kind)) {
       return log_warning("actor", "proc {} sent a message of kind {} that goes by way of the owner",
                          from, message.kind);
     }
-    if (message.epoch == from) return;  // nobody goes that way to itself
-    if (self_ == owner_proc) return pass_on(from, message.epoch, std::move(message));
-    from = message.epoch;
+    if (other == from) return;  // nobody goes that way to itself
+    if (self_ == owner_proc) return pass_on(from, other, std::move(message));
+    from = other;
   }
   switch (kind) {
     case Kind::call:
@@ -141,10 +141,9 @@ void Node::take(std::uint64_t from, net::Message message) {
     case Kind::proc_ended:
       return receive_ended(message.payload);
     case Kind::ping:
-    case Kind::pong:
-      return;  // that it came is all it says
-    case Kind::admission:
-      return;  // for who attaches
+    case Kind::pong:       // that they came is all they say
+    case Kind::admission:  // for who attaches
+      return;
   }
   log_warning("actor", "proc {} sent a message of unknown kind {}", from, message.kind);
 }

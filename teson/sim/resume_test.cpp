@@ -17,7 +17,6 @@ namespace teson::sim {
 namespace {
 
 using namespace std::chrono_literals;
-using actor::Actor;
 using actor::ActorRef;
 using actor::Endpoints;
 using actor::Proc;

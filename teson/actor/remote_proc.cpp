@@ -134,7 +134,8 @@ void RemoteProc::adopt(std::unique_ptr<net::Channel> channel, const LinkHello& h
     return;
   }
   if (auto* guest = dynamic_cast<GuestLife*>(life_.get())) guest->introduce(hello);
-  timer_.cancel();
+  // One that is known to have ended is reported all the same.
+  if (!status_) timer_.cancel();
   link(std::move(channel));
 }
 
@@ -270,9 +271,14 @@ void RemoteProc::on_channel_end(const Error& error) {
 void RemoteProc::end_because(const std::string& cause) {
   if (exit()) return;
   if (cause_.empty() && !status_) cause_ = cause;
+  if (status_) {
+    // Its end is known; the end of its connection, which may be silent, is not waited for.
+    timer_ = runtime_.loop.after(second_sign_wait, [this] { report(); });
+    return;
+  }
   (void)signal(SIGKILL);
   // An agent that cannot be reached does not hold up the news. The process ends without its owner.
-  if (!host_ || status_) return;
+  if (!host_) return;
   kill_timer_ = runtime_.loop.after(second_sign_wait, [this] {
     if (!status_) lose("");
   });

@@ -102,7 +102,8 @@ class Scenario {
 
   void run() {
     sim::NetworkOptions network;
-    if (hosts_ > 0 && random_.below(4) == 0) network.damage_share = 0.002;
+    damaged_ = hosts_ > 0 && random_.below(4) == 0;
+    if (damaged_) network.damage_share = 0.002;
     cluster_.emplace(scheduler_, sim::ClusterOptions{.network = network},
                      sim::Cluster::Programs{{"worker", work}, {"agent", [this] { serve_host(); }}});
     own();
@@ -154,8 +155,14 @@ class Scenario {
     TESON_TRY(auto address, net::Address::parse(door));
     TESON_TRY_VOID(system.listen({.address = address, .secret = "secret"}));
     start_agents();
-    TESON_TRY(const auto hosts, system.wait_hosts(hosts_, now() + 10s));
-    return hosts.spawn_procs({{"proc", 1 + random_.below(2)}}, options);
+    const Shape shape{{"proc", 1 + random_.below(2)}};
+    // Damage may take an agent's first connection, with what was started over it.
+    for (int tries = 5;; --tries) {
+      TESON_TRY(const auto hosts, system.wait_hosts(hosts_, now() + 10s));
+      auto mesh = hosts.spawn_procs(shape, options);
+      if (mesh || !damaged_ || tries == 0) return mesh;
+      sleep_for(1s);
+    }
   }
 
   /// What an agent's process runs.
@@ -326,6 +333,7 @@ class Scenario {
   CounterRandom random_;
   const std::size_t hosts_;  ///< beside the owner's; 0: the processes are its children
   std::vector<int> agents_;  ///< by host: the last one's process
+  bool damaged_ = false;
   std::size_t procs_ = 0;
   std::optional<sim::Cluster> cluster_;
   Tally tally_;
@@ -339,7 +347,8 @@ struct Outcome {
 Outcome simulate(std::uint64_t seed) {
   const auto body = [seed] {
     sim::Scheduler scheduler(seed);
-    Scenario scenario(scheduler, seed);
+    // What a simulation leaves that has failed stands still: it cannot be ended, but with its process.
+    Scenario& scenario = *new Scenario(scheduler, seed);
     if (auto failure = scheduler.run([&] { scenario.run(); }, std::chrono::minutes(10)))
       fault(*failure);
     std::string text = faults.empty() ? "+" : "-";

@@ -21,7 +21,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::Heard;
-using test::in;
 
 ChannelOptions resumable(std::size_t outgoing_bytes_max = std::size_t{256} << 20) {
   auto options = test::options();
@@ -120,10 +119,10 @@ class ResumeTest : public ::testing::Test {
     options.tls = tls_;
     auto other = std::async(std::launch::async, [&] {
       return Channel::open(loop_, Socket(line.take(1), peer), HandshakeRole::acceptor, options,
-                           in(10s));
+                           test::in(10s));
     });
     auto one = Channel::open(loop_, Socket(line.take(0), peer), HandshakeRole::initiator, options,
-                             in(10s));
+                             test::in(10s));
     auto two = other.get();
     EXPECT_TRUE(one && two);
     return {std::move(*one), std::move(*two)};
@@ -136,7 +135,8 @@ class ResumeTest : public ::testing::Test {
     line_ = std::move(next);
   }
   static bool wait_for(const std::atomic<int>& count, int value) {
-    for (const Instant until = in(10s); count < value && std::chrono::steady_clock::now() < until;)
+    for (const Instant until = test::in(10s);
+         count < value && std::chrono::steady_clock::now() < until;)
       std::this_thread::sleep_for(1ms);
     return count >= value;
   }
@@ -278,10 +278,11 @@ TEST_F(ResumeOverTlsTest, nothing_is_lost_repeated_or_reordered_over_many_cuts) 
 TEST_F(ResumeTest, a_flush_waits_for_the_next_connection) {
   line_->cut();
   ASSERT_TRUE(wait_for(left_cuts_, 1));
-  EXPECT_EQ(left_->flush(in(20ms)).error().kind, ErrorKind::timed_out) << "with nothing to send";
+  EXPECT_EQ(left_->flush(test::in(20ms)).error().kind, ErrorKind::timed_out)
+      << "with nothing to send";
   ASSERT_TRUE(left_->send(1, "last words"));
   resume();
-  ASSERT_TRUE(left_->flush(in(10s)));
+  ASSERT_TRUE(left_->flush(test::in(10s)));
   ASSERT_TRUE(right_heard_.wait_messages(1));
 }
 
@@ -292,20 +293,20 @@ TEST(Resume, a_peer_that_never_says_what_it_has_received_does_not_fill_memory) {
   auto reading = std::async(std::launch::async, [&] {
     auto handshake = test::options().handshake;
     handshake.role = HandshakeRole::acceptor;
-    EXPECT_TRUE(run_handshake(peer, handshake, in(10s)));
+    EXPECT_TRUE(run_handshake(peer, handshake, test::in(10s)));
     std::vector<std::byte> bytes(100'000);
-    while (net::wait_for(peer.fd(), POLLIN, in(10s)) && peer.receive_some(bytes)) {
+    while (net::wait_for(peer.fd(), POLLIN, test::in(10s)) && peer.receive_some(bytes)) {
     }
   });
   constexpr std::size_t size = 100'000;
-  auto channel =
-      Channel::open(loop, line.take(0), HandshakeRole::initiator, resumable(10 * size), in(10s));
+  auto channel = Channel::open(loop, line.take(0), HandshakeRole::initiator, resumable(10 * size),
+                               test::in(10s));
   ASSERT_TRUE(channel);
   Result<void> sent;
   int count = 0;
   for (; count < 100 && sent; ++count) {
     sent = (*channel)->send(1, std::string(size, 'x'));
-    ASSERT_TRUE((*channel)->flush(in(10s)));
+    ASSERT_TRUE((*channel)->flush(test::in(10s)));
   }
   ASSERT_FALSE(sent);
   EXPECT_EQ(sent.error().kind, ErrorKind::overloaded);
@@ -319,7 +320,7 @@ TEST(Redial, tries_until_somebody_listens_and_ends_at_once_where_nobody_does) {
   const auto dial = [&](const Address& address, Duration limit) {
     std::promise<Result<std::unique_ptr<Channel>>> told;
     const Redial redial(
-        loop, Dial{address, resumable()}, in(limit),
+        loop, Dial{address, resumable()}, test::in(limit),
         [&](Result<std::unique_ptr<Channel>> channel) { told.set_value(std::move(channel)); });
     return told.get_future().get();
   };
@@ -342,7 +343,8 @@ TEST(Redial, that_is_given_up_does_not_hold_anybody_up) {
   ASSERT_TRUE(silent);
   const auto began = std::chrono::steady_clock::now();
   {
-    const Redial redial(loop, Dial{silent->address(), resumable()}, in(60s), [](auto) { FAIL(); });
+    const Redial redial(loop, Dial{silent->address(), resumable()}, test::in(60s),
+                        [](auto) { FAIL(); });
     std::this_thread::sleep_for(20ms);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);

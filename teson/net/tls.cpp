@@ -26,10 +26,7 @@ namespace teson::net {
 
 namespace {
 
-struct FreeContext {
-  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-};
-using ContextPtr = std::unique_ptr<SSL_CTX, FreeContext>;
+using ContextPtr = std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)>;
 
 /// How often connections that are ending are looked at.
 constexpr int last_words_interval_ms = 100;
@@ -45,7 +42,7 @@ constexpr std::pair<const char*, std::string TlsFiles::*> variables[] = {
 
 Result<ContextPtr> load_context(const TlsFiles& files) {
   ERR_clear_error();
-  ContextPtr context(SSL_CTX_new(TLS_method()));
+  ContextPtr context(SSL_CTX_new(TLS_method()), SSL_CTX_free);
   if (!context) return fail(ErrorKind::failed, "TLS: " + openssl_errors());
   SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION);
   SSL_CTX_set_mode(context.get(),

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-#include "teson/base/check.h"
 #include "teson/net/socket.h"
 
 namespace teson::net {
@@ -15,14 +14,13 @@ namespace {
 
 constexpr Duration first_pause = std::chrono::milliseconds(5);
 constexpr Duration pause_max = std::chrono::milliseconds(100);
-/// A try that takes longer than this, some round trips, is begun anew: its first packet may be lost.
-constexpr Duration try_max = std::chrono::milliseconds(200);
+/// A connection that has no answer after this is begun anew: its first packet may be lost. The handshake may take what is left.
+constexpr Duration connect_max = std::chrono::milliseconds(200);
 
 Result<std::unique_ptr<Channel>> reach(Loop& loop, const Dial& dial, Instant deadline,
                                        int cancel_fd) {
   for (Duration pause = first_pause;; pause = std::min(2 * pause, pause_max)) {
-    const Instant until = std::min(deadline, now() + try_max);
-    auto socket = connect(dial.address, until, cancel_fd);
+    auto socket = connect(dial.address, std::min(deadline, now() + connect_max), cancel_fd);
     // Nobody listens there any more.
     if (!socket && socket.error().kind == ErrorKind::disconnected)
       return Failure(std::move(socket).error());

@@ -25,6 +25,7 @@ namespace teson::actor {
 namespace detail {
 
 class MeshState;
+class Relays;
 class RemoteProc;
 struct Runtime;
 
@@ -32,6 +33,7 @@ struct Runtime;
 struct BegunCall {
   std::shared_ptr<PendingCall> pending;
   std::vector<std::shared_ptr<RemoteProc>> procs;  ///< none where a slot is complete already
+  Relays* relays = nullptr;                        ///< if there are any
 
   static BegunCall to(Runtime& runtime, std::vector<std::shared_ptr<RemoteProc>> procs,
                       Instant deadline);
@@ -39,6 +41,9 @@ struct BegunCall {
   void refuse(std::size_t index, Error error);
   /// Sends the payload; slots that cannot be reached are completed with the reason.
   void send(const net::Payload& payload, Kind kind = Kind::call) const;
+
+ private:
+  void note(std::size_t index, Result<void> sent) const;
 };
 
 /// Some ranks' actors of one spawn, without their type.

@@ -61,6 +61,16 @@ Result<void> ActorTable::push(Envelope envelope, bool in_place) {
                           proc_, envelope.actor, ended_max));
 }
 
+bool ActorTable::fill(std::uint64_t actor, std::uint64_t number,
+                      std::optional<net::Buffer> buffer) {
+  std::shared_ptr<LocalActor> living;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = living_.find(actor); found != living_.end()) living = found->second;
+  }
+  return living && living->fill(number, std::move(buffer));
+}
+
 std::shared_ptr<LocalActor> ActorTable::bury(std::uint64_t id) {
   std::lock_guard lock(mutex_);
   const auto found = living_.find(id);

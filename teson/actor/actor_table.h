@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -34,6 +35,8 @@ class ActorTable {
   Result<void> add(std::uint64_t id, const std::function<std::shared_ptr<LocalActor>()>& make);
   /// As of LocalActor::push; if it has ended, why; `invalid` for one that never was, or was forgotten.
   Result<void> push(Envelope envelope, bool in_place);
+  /// As of LocalActor::fill.
+  bool fill(std::uint64_t actor, std::uint64_t number, std::optional<net::Buffer> buffer);
   /// On the actor's thread, which is about to end: from now on the actor is one that has ended. The
   /// one before it, if there is one, which the thread must join.
   std::shared_ptr<LocalActor> bury(std::uint64_t id);

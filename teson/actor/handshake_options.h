@@ -12,8 +12,9 @@
 
 namespace teson::actor::detail {
 
-/// Between a child and its parent; link_job is over the network.
+/// Between a child and its parent, and one and the agent that has started it for another; link_job is over the network.
 inline constexpr const char* child_job = "proc";
+inline constexpr const char* agent_job = "agent";
 
 /// `hello`: what the other end shall learn.
 template <typename T>

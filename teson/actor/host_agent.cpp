@@ -1,6 +1,7 @@
 #include "teson/actor/host_agent.h"
 
 #include <atomic>
+#include <cerrno>
 #include <list>
 #include <mutex>
 #include <thread>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "teson/actor/handshake_options.h"
@@ -39,62 +41,111 @@ class AgentActor final : public HostAgent {
              ActorRef<HostObserver> observer)
       : proc_(proc), launcher_(std::move(launcher)), host_(std::move(host)), observer_(observer) {}
   ~AgentActor() override {
-    std::map<std::uint64_t, std::shared_ptr<ProcLife>> lives;
+    std::map<std::uint64_t, Started> procs;
     proc_.loop().run([&] {
       std::lock_guard lock(mutex_);
-      lives.swap(lives_);
-      for (const auto& [id, life] : lives)
-        life->unwatch();
+      procs.swap(procs_);
+      for (const auto& [id, started] : procs)
+        started.life->unwatch();
     });
-    // Their end kills them.
+    // Their end kills them; no callback of their channels runs any more.
   }
 
   Result<std::int64_t> start(const HostProc& wanted) override {
     TESON_TRY(ProcTicket ticket, read_ticket(wanted.ticket));
     ticket.parent = own_pid();
     ticket.death_signal = wanted.parent_death_signal ? SIGKILL : 0;
+    ticket.agent_fd = ChildProcess::child_socket_fd;
+    ticket.agent_token = random_word();
+    int fds[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
+      return fail_errno("socketpair for a process", errno);
+    Fd own(fds[0]);
+    const Fd theirs(fds[1]);
     ChildSpec spec{.program = wanted.program,
                    .arguments = wanted.arguments,
                    .environment = wanted.environment,
                    .log_file = wanted.log_file,
                    .working_folder = wanted.working_folder};
     spec.environment[proc_variable] = ticket_text(ticket);
-    TESON_TRY(std::shared_ptr<ProcLife> life, launcher_->start(proc_.loop(), host_, spec, -1));
+    TESON_TRY(std::shared_ptr<ProcLife> life, launcher_->start(proc_.loop(), host_, spec, theirs.get()));
     const std::int64_t pid = life->pid();
+    const auto channel = link(std::move(own), ticket.agent_token,
+                              Duration(static_cast<std::int64_t>(wanted.attach_deadline_ns)));
     proc_.loop().run([&] {
       life->watch([this, id = wanted.proc](const ExitStatus& status, const std::string&) {
         ended(id, status);
       });
       std::lock_guard lock(mutex_);
-      lives_[wanted.proc] = std::move(life);
+      procs_[wanted.proc] = {std::move(life), channel};
     });
+    channel->start({.on_closed = [this, id = wanted.proc](const Error&) { out_of_reach(id); }});
     return pid;
   }
 
   void signal(std::uint64_t proc, std::int32_t number) override {
     std::lock_guard lock(mutex_);
-    const auto found = lives_.find(proc);
-    if (found != lives_.end()) (void)found->second->signal(number);
+    const auto found = procs_.find(proc);
+    if (found != procs_.end()) (void)found->second.life->signal(number);
+  }
+
+  void relay(const HostRelay& relay) override {
+    // Once into shared memory, however many read it there.
+    net::PayloadWriter writer;
+    writer.reserve(relay.call.size());
+    writer.append(reinterpret_cast<const char*>(relay.call.data()), relay.call.size());
+    const net::Payload call = std::move(writer).finish();
+    for (const std::uint64_t proc : relay.procs) {
+      const auto channel = channel_to(proc);
+      if (!channel || !channel->send(static_cast<std::uint16_t>(Kind::relayed), call, relay.number))
+        out_of_reach(proc);
+    }
   }
 
  private:
-  void ended(std::uint64_t proc, const ExitStatus& status) {
+  struct Started {
     std::shared_ptr<ProcLife> life;
+    std::shared_ptr<net::Channel> channel;
+  };
+
+  std::shared_ptr<net::Channel> link(Fd own, const std::string& token,
+                                     Duration deadline) {
+    net::ChannelOptions options;
+    options.handshake = handshake_options(agent_job, token, Hello{wire_hash()});
+    options.handshake_deadline = deadline;
+    // The owner counts what is on its way.
+    options.outgoing_bytes_max = 2 * options.outgoing_bytes_max;
+    return net::Channel::adopt(proc_.loop(), std::move(own), net::HandshakeRole::acceptor,
+                               std::move(options));
+  }
+
+  std::shared_ptr<net::Channel> channel_to(std::uint64_t proc) {
+    std::lock_guard lock(mutex_);
+    const auto found = procs_.find(proc);
+    return found == procs_.end() ? nullptr : found->second.channel;
+  }
+
+  void out_of_reach(std::uint64_t proc) {
+    (void)proc_.actor(observer_).cast<&HostObserver::out_of_reach>(proc);
+  }
+
+  void ended(std::uint64_t proc, const ExitStatus& status) {
+    Started started;
     {
       std::lock_guard lock(mutex_);
-      const auto found = lives_.extract(proc);
+      const auto found = procs_.extract(proc);
       if (found.empty()) return;
-      life = found.mapped();
+      started = found.mapped();
     }
     const HostProcEnd end{.proc = proc,
                           .code = status.code,
                           .signal = status.signal,
                           .core_dumped = status.core_dumped,
                           .unknown = status.unknown,
-                          .last_lines = life->last_lines()};
+                          .last_lines = started.life->last_lines()};
     (void)proc_.actor(observer_).cast<&HostObserver::ended>(end);
     // Not within a function of its own.
-    proc_.loop().post([life] {});
+    proc_.loop().post([started] {});
   }
 
   Proc& proc_;
@@ -102,7 +153,7 @@ class AgentActor final : public HostAgent {
   const std::string host_;
   const ActorRef<HostObserver> observer_;
   Mutex mutex_;
-  std::map<std::uint64_t, std::shared_ptr<ProcLife>> lives_;
+  std::map<std::uint64_t, Started> procs_;
 };
 
 }  // namespace

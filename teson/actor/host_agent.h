@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -28,7 +30,15 @@ struct HostProc {
   std::string log_file;
   std::string working_folder;
   std::string ticket;
+  std::uint64_t attach_deadline_ns = 0;
   bool parent_death_signal = true;
+};
+
+/// An encoded call of the owner to some of them.
+struct HostRelay {
+  std::uint64_t number = 0;
+  std::vector<std::uint64_t> procs;
+  std::span<const std::byte> call;
 };
 
 /// How it ended.
@@ -48,7 +58,9 @@ class HostObserver {
  public:
   virtual ~HostObserver() = default;
   virtual void ended(const HostProcEnd& end) = 0;
-  using endpoints = Endpoints<&HostObserver::ended>;
+  /// What was given to this process may not have reached it, and nothing more will.
+  virtual void out_of_reach(std::uint64_t proc) = 0;
+  using endpoints = Endpoints<&HostObserver::ended, &HostObserver::out_of_reach>;
 };
 
 /// In a host agent's.
@@ -59,7 +71,8 @@ class HostAgent {
   virtual Result<std::int64_t> start(const HostProc& proc) = 0;
   /// Nothing if it has ended.
   virtual void signal(std::uint64_t proc, std::int32_t number) = 0;
-  using endpoints = Endpoints<&HostAgent::start, &HostAgent::signal>;
+  virtual void relay(const HostRelay& relay) = 0;
+  using endpoints = Endpoints<&HostAgent::start, &HostAgent::signal, &HostAgent::relay>;
   using arguments = std::tuple<ActorRef<HostObserver>>;
 };
 

@@ -24,6 +24,9 @@ class Observer final : public HostObserver {
   void ended(const HostProcEnd& end) override {
     runtime_.loop.post([this, end] { runtime_.hosts.ended(end); });
   }
+  void out_of_reach(std::uint64_t proc) override {
+    runtime_.loop.post([this, proc] { runtime_.hosts.out_of_reach(proc); });
+  }
 
  private:
   Runtime& runtime_;
@@ -129,7 +132,8 @@ Actor<HostAgent> HostLink::agent() const {
 }
 
 Result<std::shared_ptr<ProcLife>> HostLink::start(std::uint64_t proc, const ChildSpec& spec,
-                                                  ProcTicket ticket, bool parent_death_signal) {
+                                                  const ProcTicket& ticket,
+                                                  const ProcOptions& options) {
   {
     std::lock_guard lock(mutex_);
     if (gone_) return Failure(*gone_);
@@ -144,7 +148,9 @@ Result<std::shared_ptr<ProcLife>> HostLink::start(std::uint64_t proc, const Chil
                                             .log_file = spec.log_file.string(),
                                             .working_folder = spec.working_folder.string(),
                                             .ticket = ticket_text(ticket),
-                                            .parent_death_signal = parent_death_signal})
+                                            .attach_deadline_ns = static_cast<std::uint64_t>(
+                                                options.attach_deadline.count()),
+                                            .parent_death_signal = options.parent_death_signal})
           .wait();
   if (!started) {
     forget(proc);
@@ -188,8 +194,27 @@ void HostLink::ended(const HostProcEnd& end) {
             end.last_lines, "");
 }
 
+void HostLink::out_of_reach(std::uint64_t proc) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!lives_.contains(proc)) return;  // another host's, or its end was reported
+    out_of_reach_.insert(proc);
+  }
+  runtime_.relays.repair(proc);
+}
+
+bool HostLink::relays_to(std::uint64_t proc) const {
+  std::lock_guard lock(mutex_);
+  return !gone_ && lives_.contains(proc) && !out_of_reach_.contains(proc);
+}
+
+bool HostLink::relay(const HostRelay& relay) {
+  return agent().cast<&HostAgent::relay>(relay).has_value();
+}
+
 void HostLink::forget(std::uint64_t proc) {
   std::lock_guard lock(mutex_);
+  out_of_reach_.erase(proc);
   lives_.erase(proc);
   early_.erase(proc);
 }
@@ -327,13 +352,13 @@ std::shared_ptr<HostLink> Hosts::latest(const std::shared_ptr<HostLink>& link) c
 }
 
 void Hosts::ended(const HostProcEnd& end) {
-  std::vector<std::shared_ptr<HostLink>> links;
-  {
-    std::lock_guard lock(mutex_);
-    links = links_;
-  }
-  for (const auto& link : links)
+  for (const auto& link : all())
     link->ended(end);
+}
+
+void Hosts::out_of_reach(std::uint64_t proc) {
+  for (const auto& link : all())
+    link->out_of_reach(proc);
 }
 
 std::vector<std::shared_ptr<HostLink>> Hosts::all() const {

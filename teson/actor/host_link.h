@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -48,10 +49,15 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   /// Whether this was its agent's connection, which was cut.
   bool is_resumed_by(const LinkHello& hello) const;
   Result<std::shared_ptr<ProcLife>> start(std::uint64_t proc, const ChildSpec& spec,
-                                          ProcTicket ticket, bool parent_death_signal);
+                                          const ProcTicket& ticket, const ProcOptions& options);
   void signal(std::uint64_t proc, int number);
   /// Loop's thread: what an agent has told.
   void ended(const HostProcEnd& end);
+  void out_of_reach(std::uint64_t proc);
+  /// Whether the agent can give calls to a process.
+  bool relays_to(std::uint64_t proc) const;
+  /// False: the agent will not get it.
+  bool relay(const HostRelay& relay);
   void forget(std::uint64_t proc);
   /// Of how many processes anything is kept.
   std::size_t kept() const;
@@ -78,6 +84,7 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   std::unordered_map<std::uint64_t, std::weak_ptr<AgentLife>> lives_;
   /// Ends that were told before the call that started the process had returned.
   std::unordered_map<std::uint64_t, HostProcEnd> early_;
+  std::set<std::uint64_t> out_of_reach_;  ///< of those
   std::optional<Error> gone_;
 };
 
@@ -100,6 +107,7 @@ class Hosts {
   std::shared_ptr<HostLink> latest(const std::shared_ptr<HostLink>& link) const;
   /// Loop's thread.
   void ended(const HostProcEnd& end);
+  void out_of_reach(std::uint64_t proc);
   void close();
   /// In the order of their joining, those that are gone too.
   std::vector<std::shared_ptr<HostLink>> all() const;

@@ -65,7 +65,7 @@ Result<void> LocalActor::push(Envelope envelope, bool in_place) {
     refused_ += envelope.stop ? 0 : 1;
     return Failure(*ended_);
   }
-  if (in_place && !envelope.stop && options_.handlers == Handlers::in_place && !turn_taken_ &&
+  if (in_place && !envelope.stop && envelope.awaits == 0 && options_.handlers == Handlers::in_place && !turn_taken_ &&
       mailbox_.empty() && !stopping_ && nesting < nesting_max) {
     begin_turn(&envelope);
     lock.unlock();
@@ -77,7 +77,7 @@ Result<void> LocalActor::push(Envelope envelope, bool in_place) {
     if (wake) changed_.notify_one();
     return {};
   }
-  const std::size_t size = envelope.buffer.size();
+  const std::size_t size = envelope.bytes();
   if (!mailbox_.empty() && !envelope.stop &&
       (mailbox_.size() >= limits_.messages_max || mailbox_bytes_ + size > limits_.bytes_max)) {
     ++refused_;
@@ -95,17 +95,34 @@ Result<void> LocalActor::push(Envelope envelope, bool in_place) {
   return {};
 }
 
+bool LocalActor::fill(std::uint64_t number, std::optional<net::Buffer> buffer) {
+  std::unique_lock lock(mutex_);
+  const auto place = std::ranges::find(mailbox_, number, &Envelope::awaits);
+  if (place == mailbox_.end()) return false;
+  if (buffer) {
+    place->buffer = std::move(*buffer);
+    place->awaits = 0;
+  } else {
+    mailbox_bytes_ -= place->bytes();
+    mailbox_.erase(place);
+  }
+  const bool wake = !turn_taken_ && ready();
+  lock.unlock();
+  if (wake) changed_.notify_one();
+  return true;
+}
+
 void LocalActor::run(const Make& make) {
   construct(make);
   std::unique_lock lock(mutex_);
   turn_taken_ = false;
   if (behaviour_) names_ = behaviour_->names();
   while (true) {
-    changed_.wait(lock, [&] { return !turn_taken_ && (stopping_ || ended_ || !mailbox_.empty()); });
+    changed_.wait(lock, [&] { return !turn_taken_ && (stopping_ || ended_ || ready()); });
     if (stopping_ || ended_ || mailbox_.front().stop) return end(std::move(lock));
     const Envelope envelope = std::move(mailbox_.front());
     mailbox_.pop_front();
-    mailbox_bytes_ -= envelope.buffer.size();
+    mailbox_bytes_ -= envelope.bytes();
     begin_turn(&envelope);
     lock.unlock();
     const bool handled = handle(envelope);

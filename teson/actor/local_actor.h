@@ -57,6 +57,9 @@ class LocalActor {
   /// allow it. `overloaded`: the mailbox is full, which does not hold up a stop; `disconnected`: it
   /// has ended. Threads: any.
   Result<void> push(Envelope envelope, bool in_place);
+  /// What an envelope of the mailbox has awaited; nothing: it will not come, and its place is given
+  /// up. False: there is no such envelope any more. Threads: any.
+  bool fill(std::uint64_t number, std::optional<net::Buffer> buffer);
   /// The process ends: drops what was not yet begun, waits for the handler that runs. Once.
   void stop();
   /// Waits for the end of its thread, which is near. Once.
@@ -71,6 +74,8 @@ class LocalActor {
 
  private:
   void run(const Make& make);
+  /// Under mutex_: the first message can be handled.
+  bool ready() const { return !mailbox_.empty() && mailbox_.front().awaits == 0; }
   void construct(const Make& make);
   /// Under mutex_: the turn is taken for a message, which outlives it, and given back.
   void begin_turn(const Envelope* envelope);

@@ -52,6 +52,10 @@ std::vector<std::shared_ptr<RemoteProc>> MeshState::procs_locked(const Region& r
   return procs;
 }
 
+Error MeshState::mesh_stopped() const {
+  return {ErrorKind::disconnected, fmt::format("mesh '{}' has been stopped", options_.name)};
+}
+
 Error MeshState::stopped_error(std::size_t rank) const {
   return {ErrorKind::disconnected,
           fmt::format("the actor in rank {} of mesh '{}' was stopped by its owner", rank,
@@ -64,8 +68,7 @@ BegunCall MeshState::begin_locked(const Targets& targets, const Region& region) 
     BegunCall begun;
     begun.pending =
         std::make_shared<PendingCall>(0, std::vector<std::uint64_t>(region.ranks()), until);
-    begun.pending->fail_all(
-        {ErrorKind::disconnected, fmt::format("mesh '{}' has been stopped", options_.name)});
+    begun.pending->fail_all(mesh_stopped());
     return begun;
   }
   BegunCall begun = BegunCall::to(runtime_, procs_locked(region), until);
@@ -86,7 +89,8 @@ BegunCall BegunCall::to(Runtime& runtime, std::vector<std::shared_ptr<RemoteProc
     proc->count_call();
     ids.push_back(proc->id());
   }
-  return {runtime.node.pending().begin(std::move(ids), deadline), std::move(procs)};
+  return {runtime.node.pending().begin(std::move(ids), deadline), std::move(procs),
+          &runtime.relays};
 }
 
 void BegunCall::refuse(std::size_t index, Error error) {
@@ -95,36 +99,47 @@ void BegunCall::refuse(std::size_t index, Error error) {
 }
 
 void BegunCall::send(const net::Payload& payload, Kind kind) const {
-  for (std::size_t i = 0; i < procs.size(); ++i) {
-    if (!procs[i]) continue;
-    auto sent = procs[i]->send(kind, payload);
-    if (sent) continue;
-    procs[i]->count_reply();
-    if (auto gone = procs[i]->gone()) {
-      pending->complete_at(i, Failure(std::move(*gone)));
-    } else if (sent.error().kind != ErrorKind::disconnected) {
-      pending->complete_at(i, Failure(std::move(sent).error()));
-    }
-    // Else it is dying: its end, which is about to be known, completes the slot and says how it
-    // died.
+  if (kind == Kind::call && !procs.empty()) {
+    return relays->send(procs, payload,
+                        [this](std::size_t i, Result<void> sent) { note(i, std::move(sent)); });
   }
+  for (std::size_t i = 0; i < procs.size(); ++i) {
+    if (procs[i]) note(i, procs[i]->send(kind, payload));
+  }
+}
+
+void BegunCall::note(std::size_t index, Result<void> sent) const {
+  if (sent) return;
+  procs[index]->count_reply();
+  if (auto gone = procs[index]->gone()) {
+    pending->complete_at(index, Failure(std::move(*gone)));
+  } else if (sent.error().kind != ErrorKind::disconnected) {
+    pending->complete_at(index, Failure(std::move(sent).error()));
+  }
+  // Else it is dying: its end, which is about to be known, completes the slot and says how it
+  // died.
 }
 
 Result<void> MeshState::send_cast(const Targets& targets, const net::Payload& payload) const {
   Result<void> result;
-  for (std::size_t i = 0; i < targets.region.ranks(); ++i) {
-    const std::size_t rank = targets.region.rank_at(i);
-    std::unique_lock lock(mutex_);
-    const auto target = procs_[rank];
-    const bool stopped = targets.stopped->contains(rank);
-    lock.unlock();
-    if (stopped) {
-      if (result) result = fail(stopped_error(rank));
-      continue;
+  const auto note = [&](Error error) {
+    if (result) result = fail(std::move(error));
+  };
+  std::vector<std::shared_ptr<RemoteProc>> procs;
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return fail(mesh_stopped());
+    procs = procs_locked(targets.region);
+    for (std::size_t i = 0; i < procs.size() && !targets.stopped->empty(); ++i) {
+      const std::size_t rank = targets.region.rank_at(i);
+      if (!targets.stopped->contains(rank)) continue;
+      procs[i] = nullptr;
+      note(stopped_error(rank));
     }
-    auto sent = target->send(Kind::call, payload);
-    if (!sent && result) result = fail(target->gone().value_or(sent.error()));
   }
+  runtime_.relays.send(procs, payload, [&](std::size_t i, Result<void> sent) {
+    if (!sent) note(procs[i]->gone().value_or(std::move(sent).error()));
+  });
   return result;
 }
 

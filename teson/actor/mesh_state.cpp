@@ -65,7 +65,7 @@ Result<std::shared_ptr<HostLink>> MeshState::host_for(std::size_t rank) const {
   {
     std::lock_guard lock(mutex_);
     for (const auto& proc : procs_)
-      ++load[proc->host_link()];
+      ++load[proc->host_link().get()];
   }
   std::shared_ptr<HostLink> least;
   for (const auto& host : hosts) {

@@ -90,6 +90,7 @@ class MeshState : public std::enable_shared_from_this<MeshState>, private Superv
   BegunCall begin_locked(const Targets& targets, const Region& region) const;
   std::size_t least_busy_locked(const Targets& targets) const;
   std::vector<std::shared_ptr<RemoteProc>> procs_locked(const Region& region) const;
+  Error mesh_stopped() const;
   /// What is told of an actor that was stopped.
   Error stopped_error(std::size_t rank) const;
   Result<std::shared_ptr<RemoteProc>> start(std::size_t rank, std::uint64_t incarnation);

@@ -111,6 +111,8 @@ void Node::receive(std::uint64_t from, net::Message message) {
 
 void Node::take(std::uint64_t from, net::Message message) {
   const auto kind = static_cast<Kind>(message.kind);
+  if (kind == Kind::relayed && self_ != owner_proc)
+    return receive_relayed(message.epoch, std::move(message.payload));
   if (const std::uint64_t other = message.epoch; other != owner_proc) {
     if (!goes_between_procs(kind)) {
       return log_warning("actor", "proc {} sent a message of kind {} that goes by way of the owner",
@@ -140,6 +142,11 @@ void Node::take(std::uint64_t from, net::Message message) {
       return;
     case Kind::proc_ended:
       return receive_ended(message.payload);
+    case Kind::announced:
+      return receive_announced(from, message.payload);
+    case Kind::relay_taken:
+      return receive_relay_taken(from, message.payload);
+    case Kind::relayed:    // of a process to its owner
     case Kind::ping:
     case Kind::pong:       // that they came is all they say
     case Kind::admission:  // for who attaches
@@ -276,6 +283,62 @@ void Node::receive_ended(const net::Buffer& payload) {
   if (self_ == owner_proc) return;  // who knows it first
   const auto ended = read_request<ProcEnded>(owner_proc, payload.bytes(), "end of a process");
   if (ended && ended->proc != self_ && ended->proc != owner_proc) lose(ended->proc, ended->error);
+}
+
+void Node::receive_announced(std::uint64_t from, const net::Buffer& payload) {
+  if (self_ == owner_proc) return;  // who announces them
+  const auto call = read_request<Announced>(from, payload.bytes(), "announced call");
+  if (!call) return;
+  auto early = announced_.announce(*call);
+  if (!early) return log_warning("actor", "proc {}: {}", from, early.error().describe());
+  if (*early) {
+    tell_relay_taken(call->number);
+    return receive_call(from, std::move(**early));
+  }
+  const CallHeader& header = call->header;
+  const auto placed = actors_.push({.from = from,
+                                    .call = header.call,
+                                    .actor = header.actor,
+                                    .trace = header.trace,
+                                    .endpoint = {header.interface, header.endpoint},
+                                    .slice_from = call_header_bytes,
+                                    .slice_bytes = header.slice_bytes,
+                                    .awaits = call->number,
+                                    .awaited_bytes = call->bytes},
+                                   false);
+  if (placed) return;
+  announced_.withdraw(call->number);
+  tell_relay_taken(call->number);
+  refuse(from, header, placed.error());
+}
+
+void Node::receive_relayed(std::uint64_t number, net::Buffer payload) {
+  const auto call = announced_.arrive(number, payload);
+  if (!call) return;
+  const bool fits = payload.size() == call->bytes &&
+                    payload.size() >= call_header_bytes + call->header.slice_bytes;
+  const std::size_t found = payload.size();
+  const bool placed = actors_.fill(call->header.actor, number,
+                                   fits ? std::optional(std::move(payload)) : std::nullopt);
+  tell_relay_taken(number);
+  if (placed && !fits) {
+    refuse(owner_proc, call->header,
+           {ErrorKind::invalid, fmt::format("expected a call of {} bytes with a slice of {}, found {}",
+                                            call->bytes, call->header.slice_bytes, found)});
+  }
+}
+
+void Node::receive_relay_taken(std::uint64_t from, const net::Buffer& payload) {
+  if (!hooks_.relay_taken) return;
+  const auto taken = read_request<RelayTaken>(from, payload.bytes(), "receipt of a call");
+  if (taken) hooks_.relay_taken(from, taken->number);
+}
+
+void Node::tell_relay_taken(std::uint64_t number) {
+  if (const auto way = routes_.to(owner_proc)) {
+    way.route->channel->send_note(static_cast<std::uint16_t>(Kind::relay_taken),
+                                  net::Payload(net::encode(RelayTaken{number})));
+  }
 }
 
 void Node::tell_undelivered(std::uint64_t from, std::uint64_t actor, const Error& error,

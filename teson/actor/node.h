@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "teson/actor/actor_table.h"
+#include "teson/actor/announced.h"
 #include "teson/actor/endpoints.h"
 #include "teson/actor/inspect.h"
 #include "teson/actor/local_actor.h"
@@ -58,6 +59,8 @@ class Node {
     std::function<void(const ActorFailure&)> actor_failed;
     std::function<void(const UndeliveredCast&)> undelivered;
     std::function<void()> stop_asked;
+    /// Of the owner: a process has what came to it by way of its host's agent.
+    std::function<void(std::uint64_t proc, std::uint64_t number)> relay_taken;
   };
   /// `rank`: of this process in its mesh. `first_actor`: where the numbers of actors that this
   /// process starts itself begin; those its parent asks for must not meet them.
@@ -122,6 +125,10 @@ class Node {
   void receive_stop_actor(std::uint64_t from, const net::Buffer& payload);
   void receive_inspect(std::uint64_t from, const net::Buffer& payload);
   void receive_ended(const net::Buffer& payload);
+  void receive_announced(std::uint64_t from, const net::Buffer& payload);
+  void receive_relayed(std::uint64_t number, net::Buffer payload);
+  void receive_relay_taken(std::uint64_t from, const net::Buffer& payload);
+  void tell_relay_taken(std::uint64_t number);
   /// What one process says to another.
   void pass_on(std::uint64_t from, std::uint64_t to, net::Message message);
   /// `as`: who it is that refuses, where this process speaks for another.
@@ -146,6 +153,7 @@ class Node {
   ActorTable actors_;
 
   Routes routes_;
+  AnnouncedCalls announced_;  ///< loop's thread
 
   mutable Mutex mutex_;
   std::unordered_map<std::uint64_t, Served> served_;

@@ -29,6 +29,7 @@ Proc::Proc(std::shared_ptr<State> own) : state_(std::move(own)) {
        .on_cut = [state](const Error&) { state->resumption->on_cut(state->channel); },
        .on_resumed = [state] { state->resumption->on_resumed(); },
        .on_closed = [state](const Error& error) { state->on_closed(error); }});
+  state->listen_to_agent();
   state->loop->run([state] { state->watch_owner(); });
 }
 
@@ -41,6 +42,7 @@ Proc::~Proc() {
     state_->owner_watch.cancel();
     state_->resumption->cancel();
     state_->channel.reset();
+    state_->agent.reset();
   });
   if (state_->own_loop) state_->own_loop->stop();
   state_->hard_end.cancel();

@@ -128,9 +128,14 @@ class Proc {
   explicit Proc(std::shared_ptr<State> state);
   static Result<std::unique_ptr<Proc>> attach_by_ticket(const std::string& text,
                                                         const AttachOptions& options);
+  /// The connections of a process.
+  struct Lines {
+    std::shared_ptr<net::Channel> owner;
+    std::optional<net::Dial> again{};       ///< how to reach the owner, where it may be cut
+    std::shared_ptr<net::Channel> agent{};  ///< that has started it, if one has
+  };
   static std::unique_ptr<Proc> make(const detail::Welcome& welcome, std::unique_ptr<net::Loop> loop,
-                                    std::shared_ptr<net::Channel> channel,
-                                    std::optional<net::Dial> dial, const AttachOptions& options);
+                                    Lines lines, const AttachOptions& options);
   /// A process that serves an owner over a channel of `loop`, and lives on without it. `heartbeat`:
   /// the owner's, of which it may miss a few. `dial`: how to reach the owner; else it connects.
   static std::unique_ptr<Proc> over(net::Loop& loop, std::unique_ptr<net::Channel> channel,

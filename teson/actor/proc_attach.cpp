@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "teson/actor/handshake_options.h"
@@ -59,6 +60,29 @@ Result<void> follow_parent(std::int64_t parent, std::int64_t death_signal) {
   return {};
 }
 
+/// Connected to the process that has started this one, and not a descriptor that came to have its
+/// number in between.
+bool leads_to_parent(int fd, std::int64_t parent) {
+  if (World::current() != nullptr) return true;
+  struct ucred peer{};
+  socklen_t size = sizeof(peer);
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid == parent;
+}
+
+/// The channel to the agent that has started this process; none if whatever stands between has
+/// closed it.
+std::shared_ptr<net::Channel> agent_channel(net::Loop& loop, const detail::ProcTicket& ticket) {
+  const auto fd = static_cast<int>(ticket.agent_fd);
+  if (fd < 0 || !leads_to_parent(fd, ticket.parent)) return nullptr;
+  Fd socket(fd);
+  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return nullptr;
+  net::ChannelOptions options;
+  options.handshake = detail::handshake_options(detail::agent_job, ticket.agent_token,
+                                                detail::Hello{detail::wire_hash()});
+  return net::Channel::adopt(loop, std::move(socket), net::HandshakeRole::initiator,
+                             std::move(options));
+}
+
 Error other_build() {
   return {ErrorKind::invalid,
           "the owner was built from another version of this library: rebuild both programs"};
@@ -93,7 +117,7 @@ Result<std::unique_ptr<Proc>> Proc::attach(AttachOptions options) {
                                std::move(channel_options), now() + options.handshake_deadline));
   auto welcome = net::decode<detail::Welcome>(channel->peer_body());
   if (!welcome || welcome->wire != detail::wire_hash()) return fail(other_build());
-  return make(*welcome, std::move(loop), std::move(channel), {}, options);
+  return make(*welcome, std::move(loop), {.owner = std::move(channel)}, options);
 }
 
 Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const std::string& text,
@@ -134,14 +158,15 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const std::string& text,
   const auto owner = net::decode<detail::OwnerHello>(channel->peer_body());
   if (!owner || owner->wire != detail::wire_hash()) return fail(other_build());
   auto again = dial(channel->endpoint(), true);
-  auto proc = make(ticket->welcome, std::move(loop), std::move(channel), std::move(again), options);
+  auto agent = agent_channel(*loop, *ticket);
+  auto proc = make(ticket->welcome, std::move(loop),
+                   {std::move(channel), std::move(again), std::move(agent)}, options);
   TESON_TRY_VOID(proc->state_->wait_admission(until));
   return proc;
 }
 
 std::unique_ptr<Proc> Proc::make(const detail::Welcome& welcome, std::unique_ptr<net::Loop> loop,
-                                 std::shared_ptr<net::Channel> channel,
-                                 std::optional<net::Dial> dial, const AttachOptions& options) {
+                                 Lines lines, const AttachOptions& options) {
   auto state = std::make_shared<State>(welcome.proc, welcome.rank, options);
   ProcContext& context = state->context;
   context.rank = static_cast<std::size_t>(welcome.rank);
@@ -150,11 +175,12 @@ std::unique_ptr<Proc> Proc::make(const detail::Welcome& welcome, std::unique_ptr
   context.incarnation = welcome.incarnation;
   context.mesh = welcome.mesh;
   state->orphan_grace = Duration(static_cast<std::int64_t>(welcome.orphan_grace_ns));
-  if (channel->peer().family() == net::Address::Family::tcp)
+  if (lines.owner->peer().family() == net::Address::Family::tcp)
     state->heartbeat = Duration(static_cast<std::int64_t>(welcome.heartbeat_ns));
-  state->set_loop(*loop, std::move(dial));
+  state->set_loop(*loop, std::move(lines.again));
   state->own_loop = std::move(loop);
-  state->channel = std::move(channel);
+  state->channel = std::move(lines.owner);
+  state->agent = std::move(lines.agent);
   return std::unique_ptr<Proc>(new Proc(std::move(state)));
 }
 

@@ -57,6 +57,15 @@ struct Proc::State {
     channel->close();
   }
 
+  /// What the owner sends by way of the agent. Its end is for the owner to deal with.
+  void listen_to_agent() {
+    if (!agent) return;
+    agent->start({.on_message = [this](net::Message message) {
+      if (message.kind == static_cast<std::uint16_t>(detail::Kind::relayed))
+        node.receive(detail::owner_proc, std::move(message));
+    }});
+  }
+
   void on_admission(const net::Buffer& payload) {
     auto said = net::decode<Result<void>>(payload.bytes());
     {
@@ -142,6 +151,7 @@ struct Proc::State {
   bool ends_when_orphaned = true;
   net::Loop* loop = nullptr;
   std::shared_ptr<net::Channel> channel;
+  std::shared_ptr<net::Channel> agent;  ///< whose process this is, if it is one's
   detail::Node node;
   net::Timer hard_end;
   net::Timer owner_watch;

@@ -22,6 +22,8 @@ struct ProcTicket {
   Welcome welcome;
   std::int64_t parent = 0;        ///< its parent process, whose end is its own; 0: not watched
   std::int64_t death_signal = 0;  ///< that the kernel sends when the parent dies
+  std::int64_t agent_fd = -1;     ///< its socket to the host agent that is its parent; -1: none
+  std::string agent_token;        ///< of the handshake there
 };
 
 /// One word of text. It holds secrets.

@@ -83,7 +83,7 @@ Result<void> RemoteProc::start_on(const std::shared_ptr<HostLink>& host, Hooks h
   host_ = host;
   TESON_TRY(const ProcTicket ticket, runtime_.links.expect(shared_from_this(), welcome_));
   set_networked();
-  auto life = host->start(id(), spec(), ticket, options_.parent_death_signal);
+  auto life = host->start(id(), spec(), ticket, options_);
   if (!life) {
     runtime_.links.forget(id());
     return fail(std::move(life).error().in(fmt::format("rank {} of mesh '{}' on host '{}'",
@@ -320,6 +320,7 @@ void RemoteProc::report() {
   if (guests) guests->close();
   const Error why = end_error(exit);
   runtime_.node.lose(id(), why);
+  runtime_.relays.forget(id());
   if (hooks_.ended) hooks_.ended(exit);
 }
 

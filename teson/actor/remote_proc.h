@@ -60,7 +60,7 @@ class RemoteProc : public std::enable_shared_from_this<RemoteProc> {
   std::string host() const;
   bool attached() const;
   /// Whose agent has started it, if one has.
-  const HostLink* host_link() const { return host_.get(); }
+  const std::shared_ptr<HostLink>& host_link() const { return host_; }
   std::optional<ProcExit> exit() const;
   /// Why calls to this process fail, once its end or the loss of its connection is certain.
   std::optional<Error> gone() const;

@@ -9,6 +9,7 @@
 #include "teson/actor/links.h"
 #include "teson/actor/mesh_list.h"
 #include "teson/actor/node.h"
+#include "teson/actor/relays.h"
 #include "teson/actor/serial_thread.h"
 #include "teson/actor/system.h"
 #include "teson/base/thread.h"
@@ -40,6 +41,7 @@ struct Runtime {
   Node node;
   Links links{loop, owner_hello(options)};
   Hosts hosts{*this};
+  Relays relays{*this};
   std::atomic<std::uint64_t> next_proc{1};  ///< 0 is this process
   std::atomic<int> meshes{0};
   MeshList mesh_list;

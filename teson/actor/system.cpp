@@ -40,7 +40,9 @@ Runtime::Runtime(SystemOptions system_options)
                     log_undelivered(lost);
                   });
                 },
-            .stop_asked = {}}) {}
+            .stop_asked = {},
+            .relay_taken = [this](std::uint64_t proc,
+                                  std::uint64_t number) { relays.taken(proc, number); }}) {}
 
 void Runtime::unhandled(const std::string& chain) const {
   if (options.on_unhandled) return options.on_unhandled(chain);

@@ -35,6 +35,9 @@ enum class Kind : std::uint16_t {
   stop_actor = 10,   ///< StopActor: the owner ends an actor; answered by a reply when it has ended
   admission = 11,    ///< Result<void>: what the owner says first to a process with a ticket
   proc_ended = 12,   ///< ProcEnded: what the owner tells those that have sent to it
+  announced = 13,    ///< Announced: the place of a call among others; it comes by way of the host
+  relayed = 14,      ///< that call, as of Kind::call; its epoch is its number
+  relay_taken = 15,  ///< RelayTaken: the owner need not keep it for this process any more
 };
 
 inline bool is_reply(const net::Message& message) {
@@ -49,6 +52,15 @@ struct CallHeader {
   /// Of the RegionLayout it was sent to, which follows; 0: all that was spawned.
   std::uint32_t slice_bytes = 0;
   MessageTrace trace;
+};
+/// A call that the owner sends to several processes of one host through its agent, once.
+struct Announced {
+  std::uint64_t number = 0;  ///< 1, 2, … in the order of their places; not each goes to every process
+  std::uint64_t bytes = 0;   ///< of the call
+  CallHeader header;
+};
+struct RelayTaken {
+  std::uint64_t number = 0;
 };
 struct ReplyHeader {
   std::uint64_t call = 0;
@@ -137,8 +149,8 @@ inline constexpr const char* link_purpose = "actor";
 
 constexpr std::uint64_t wire_hash() {
   return net::schema_hash<
-      std::tuple<CallHeader, ReplyHeader, SpawnRequest, ActorFailed, Undelivered, ProcEnded,
-                 StopActor, InspectRequest, std::vector<ActorSnapshot>, TraceReport, Welcome, Hello,
+      std::tuple<CallHeader, Announced, RelayTaken, ReplyHeader, SpawnRequest, ActorFailed,
+                 Undelivered, ProcEnded, StopActor, InspectRequest, std::vector<ActorSnapshot>, TraceReport, Welcome, Hello,
                  OwnerHello, LinkHello>>();
 }
 

@@ -31,6 +31,10 @@ struct Inherited {
 };
 
 Inherited inherited(const std::string& text, int fd) {
+  if (auto ticket = actor::detail::read_ticket(text)) {
+    ticket->agent_fd = fd;
+    return {actor::detail::ticket_text(*ticket), static_cast<int>(ticket->death_signal)};
+  }
   const auto first = text.find(':');
   const auto second = text.find(':', first + 1);
   TESON_CHECK(first != std::string::npos && second != std::string::npos, text);
@@ -152,12 +156,10 @@ Result<std::unique_ptr<actor::detail::ProcLife>> Cluster::start(
   if (socket >= 0) {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
       return fail_errno("socketpair", errno);
-    auto given = inherited(text, ends[1]);
-    text = std::move(given.text);
-    child.death_signal = given.death_signal;
-  } else if (const auto ticket = actor::detail::read_ticket(text)) {
-    child.death_signal = static_cast<int>(ticket->death_signal);
   }
+  auto given = inherited(text, ends[1]);
+  text = std::move(given.text);
+  child.death_signal = given.death_signal;
   Process& process =
       scheduler_.start(parent, parent.host, program, std::move(variables), main_of(program));
   if (socket >= 0) {

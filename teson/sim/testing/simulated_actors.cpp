@@ -122,6 +122,8 @@ class Scenario {
                    .on_unhandled = [](const std::string& chain) { fault(chain); },
                    .host_heartbeat = heartbeat,
                    .on_host_lost = [](const std::string&) {},
+                   // Everything that goes to two processes of a host goes there once, or nothing.
+                   .relay_bytes_min = random_.below(2) == 0 ? 1 : std::size_t{1} << 20,
                    .launcher = cluster_->launcher()});
     auto mesh = spawn(system);
     if (!mesh) return fault(mesh.error().describe());

@@ -19,6 +19,7 @@ class Way:
     """One direction through a proxy, of all its connections. What is set holds from the next bytes on."""
 
     def __init__(self):
+        self.bytes = 0  # that have been read
         self.heal()
 
     def heal(self):
@@ -82,6 +83,7 @@ class Connection:
                 chunk = await loop.sock_recv(source, CHUNK)
             except OSError:
                 chunk = b""
+            way.bytes += len(chunk)
             while way.held or (way.dropped and not chunk):
                 await asyncio.sleep(0.01)
             if not way.dropped:

@@ -203,6 +203,53 @@ def an_agent_that_comes_back_before_it_was_missed_takes_the_place_of_itself(case
         here.works_anew()
 
 
+LARGE = 1_000_000
+LARGE_SUM = sum((i + 1) * (i * i % 251) for i in range(LARGE))
+
+
+def a_large_call_to_the_processes_of_a_host_crosses_the_line_once(case):
+    with setting(case) as here:
+        here.spawn(4)
+        before = here.agents.down.bytes, here.procs.down.bytes
+        assert here.owner.value("sum", 0, LARGE) == 4 * [LARGE_SUM]
+        by_agent, to_procs = here.agents.down.bytes - before[0], here.procs.down.bytes - before[1]
+        assert LARGE <= by_agent < 1.05 * LARGE, by_agent
+        assert to_procs < 0.05 * LARGE, to_procs
+        here.undisturbed()
+
+
+def an_agent_that_is_cut_while_it_is_given_a_large_call_loses_nothing(case):
+    def cut(how):
+        with setting(case) as here:
+            here.spawn(3)
+            here.agents.cut_how = how
+            here.agents.down.change_next(cut_within, 2000)
+            began = time.monotonic()
+            reply = here.owner.reply(here.owner.call("sum", 0, LARGE))
+            assert reply.get("value") == 3 * [LARGE_SUM], reply
+            assert reply["at"] - began < WINDOW + ROOM, reply
+            here.undisturbed()
+
+    all_at_once(cut, [("fin",), ("rst",)])
+
+
+def what_is_on_its_way_through_an_agent_that_is_lost_ends_with_it(case):
+    def lose(how):
+        with setting(case) as here:
+            here.spawn(3)
+            began = time.monotonic()
+            setattr(here.agents.down, how, True)
+            reply = here.owner.reply(here.owner.call("sum", 0, LARGE))
+            names(reply["error"], "rank 0", "the agent of host '")
+            assert reply["at"] - began < SILENCE_MAX, reply
+            here.host_lost(began)
+            here.lost(began)
+            here.heal()
+            here.works_anew()
+
+    all_at_once(lose, [("held",), ("dropped",)])
+
+
 def damage_is_noticed_and_repaired(case):
     def damage(change, way, size):
         with setting(case) as here:
@@ -324,8 +371,11 @@ if __name__ == "__main__":
     main(a_cut_in_the_middle_of_a_message_loses_nothing, cuts_while_messages_pass_lose_and_repeat_nothing,
          an_agent_that_is_cut_goes_on, an_agent_that_is_cut_off_comes_back, the_ranks_of_a_host_come_back_with_its_agent,
          silence_is_an_end_and_what_was_cut_off_comes_back, a_process_is_lost_in_time_though_its_agent_cannot_be_asked,
-         an_agent_that_comes_back_before_it_was_missed_takes_the_place_of_itself, damage_is_noticed_and_repaired,
-         nobody_waits_for_long_for_who_cannot_be_reached,
-         a_damaged_handshake_lets_nobody_in, a_handshake_that_gets_no_answer_is_tried_again,
+         an_agent_that_comes_back_before_it_was_missed_takes_the_place_of_itself,
+         a_large_call_to_the_processes_of_a_host_crosses_the_line_once,
+         an_agent_that_is_cut_while_it_is_given_a_large_call_loses_nothing,
+         what_is_on_its_way_through_an_agent_that_is_lost_ends_with_it, damage_is_noticed_and_repaired,
+         nobody_waits_for_long_for_who_cannot_be_reached, a_damaged_handshake_lets_nobody_in,
+         a_handshake_that_gets_no_answer_is_tried_again,
          a_line_that_is_late_and_slow_kills_nobody, a_silence_of_less_than_two_heartbeats_loses_and_repeats_nothing,
          a_process_with_a_ticket_is_kept_and_lost_as_any)

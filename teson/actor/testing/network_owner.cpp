@@ -41,6 +41,13 @@ class Target {
   std::vector<std::byte> echo(std::span<const std::byte> bytes) {
     return {bytes.begin(), bytes.end()};
   }
+  /// Each byte times its place, from 1 on.
+  std::uint64_t sum(std::span<const std::byte> bytes) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      sum += (i + 1) * std::to_integer<std::uint64_t>(bytes[i]);
+    return sum;
+  }
   void nap(int milliseconds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
   }
@@ -56,7 +63,8 @@ class Target {
     return counted_;
   }
   using endpoints =
-      Endpoints<&Target::add, &Target::echo, &Target::nap, &Target::count, &Target::counted>;
+      Endpoints<&Target::add, &Target::echo, &Target::sum, &Target::nap, &Target::count,
+                &Target::counted>;
 
  private:
   long counted_ = 0;
@@ -193,8 +201,9 @@ class Owner {
     double seconds = 0;
     words >> number >> method >> rank >> argument >> seconds;
     calls_.emplace_back(
-        [number, method, argument, target = targets_->within(from_seconds(seconds)).at(rank)] {
-          Json reply = answer_of(target, method, argument);
+        [number, method, rank, argument, targets = targets_->within(from_seconds(seconds))] {
+          Json reply = method == "sum" ? sum(targets, argument)
+                                       : answer_of(targets.at(rank), method, argument);
           reply["event"] = "reply";
           reply["number"] = number;
           tell(std::move(reply));
@@ -215,6 +224,19 @@ class Owner {
     const std::vector<std::byte> bytes(static_cast<std::size_t>(argument), std::byte{7});
     const auto echoed = target.call_one<&Target::echo>(std::span(bytes)).wait();
     return echoed ? Json{{"value", *echoed == bytes}} : error_of(echoed.error());
+  }
+
+  /// Of so many bytes, the squares of their places; in each rank.
+  static Json sum(const ActorMesh<Target>& targets, int count) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(i * i % 251);
+    Json values = Json::array();
+    for (const auto& sum : targets.call<&Target::sum>(std::span(bytes)).wait()) {
+      if (!sum) return error_of(sum.error());
+      values.push_back(*sum);
+    }
+    return {{"value", values}};
   }
 
   Json count(std::istream& words) {

@@ -11,8 +11,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +47,7 @@ constexpr std::size_t floor_message_bytes = 64;
 constexpr std::size_t cast_bytes = 16;
 constexpr int casts = 200'000;
 constexpr std::size_t payload_bytes = std::size_t{64} << 20;
+constexpr std::size_t relayed_bytes = std::size_t{16} << 20;
 constexpr std::uint64_t seed = 1;
 /// A receiver that is slower than its sender keeps all casts instead of refusing some.
 constexpr std::size_t mailbox_messages = casts + 1;
@@ -216,23 +219,45 @@ void bench_calls() {
   report("call.neighbour.unix.p50_us", quantile_of(between, 0.5), "us");
 }
 
-/// To a process that a host agent, here within this one, has started.
-void bench_tcp() {
+/// Processes that a host agent, here within this one, has started.
+struct Hosted {
+  explicit Hosted(std::size_t procs, SystemOptions options = {}) : system(std::move(options)) {
+    const auto at = must_be(system.listen(
+        {.address = must_be(net::Address::parse("tcp:127.0.0.1:0")), .secret = "bench"}));
+    agent = must_be(HostServer::start({.address = at, .secret = "bench"}));
+    const auto hosts = must_be(system.wait_hosts(1, now() + start_deadline));
+    mesh.emplace(must_be(hosts.spawn_procs({{"proc", procs}}, {.name = "bench"})));
+    must(mesh->wait_attached(now() + start_deadline));
+    target.emplace(mesh->spawn<Target>("target"));
+  }
   System system;
-  const auto at = system.listen(
-      {.address = must_be(net::Address::parse("tcp:127.0.0.1:0")), .secret = "bench"});
-  must(at);
-  const auto agent = HostServer::start({.address = *at, .secret = "bench"});
-  must(agent);
-  const auto hosts = system.wait_hosts(1, now() + start_deadline);
-  must(hosts);
-  auto mesh = hosts->spawn_procs({{"proc", 1}}, {.name = "bench"});
-  must(mesh);
-  const auto other = mesh->spawn<Target>("target");
-  const auto times =
-      times_us(quick ? 5000 : 50000, [&] { must(other.call_one<&Target::nothing>().wait()); });
+  std::unique_ptr<HostServer> agent;
+  std::optional<ProcMesh> mesh;
+  std::optional<ActorMesh<Target>> target;
+};
+
+void bench_tcp() {
+  const Hosted other(1);
+  const auto times = times_us(quick ? 5000 : 50000,
+                              [&] { must(other.target->call_one<&Target::nothing>().wait()); });
   report("call.same_host.tcp.p50_us", quantile_of(times, 0.5), "us");
   report("call.same_host.tcp.p99_us", quantile_of(times, 0.99), "us");
+}
+
+/// A large call to the processes of a host: through its agent, and to each by itself.
+void bench_relay() {
+  const std::vector<std::byte> bytes(relayed_bytes, std::byte{1});
+  for (const bool relayed : {true, false}) {
+    SystemOptions options;
+    if (!relayed) options.relay_bytes_min = std::numeric_limits<std::size_t>::max();
+    const Hosted all(8, options);
+    const auto times = times_us(quick ? 10 : 50, [&] {
+      for (const auto& reply : all.target->call<&Target::take>(std::span(bytes)).wait())
+        must(reply);
+    });
+    report(fmt::format("call_all.8_procs.16MiB.tcp.{}.p50_ms", relayed ? "relayed" : "direct"),
+           quantile_of(times, 0.5) / 1e3, "ms");
+  }
 }
 
 double resident_mb() {
@@ -371,6 +396,7 @@ int main(int argc, char** argv) {
   bench_call_all(16);
   bench_spawn_and_stop();
   bench_payload();
+  bench_relay();
   bench_kills();
   return 0;
 }

@@ -14,7 +14,8 @@ namespace {
 using namespace testing;
 
 constexpr const char* secret = "a secret of the job";
-constexpr std::size_t large = 4000;  ///< bytes; smaller than what is lent, so that both ways are met
+constexpr std::size_t large =
+    4000;  ///< bytes; smaller than what is lent, so that both ways are met
 
 /// Two hosts, three processes on each.
 class RelayTest : public MeshTest {

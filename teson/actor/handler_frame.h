@@ -27,9 +27,9 @@ struct Envelope {
   net::Buffer buffer;
   std::size_t slice_from = 0;  ///< in the buffer: the slice it was sent to, then the arguments
   std::size_t slice_bytes = 0;
-  bool stop = false;  ///< the wish, of which there is nothing but whom to tell
-  std::uint64_t awaits = 0;        ///< an announced call's number: the buffer is still on its way
-  std::size_t awaited_bytes = 0;   ///< of that buffer
+  bool stop = false;              ///< the wish, of which there is nothing but whom to tell
+  std::uint64_t awaits = 0;       ///< an announced call's number: the buffer is still on its way
+  std::size_t awaited_bytes = 0;  ///< of that buffer
 
   std::size_t bytes() const { return awaits != 0 ? awaited_bytes : buffer.size(); }
   std::span<const std::byte> slice() const {

@@ -68,7 +68,8 @@ class AgentActor final : public HostAgent {
                    .log_file = wanted.log_file,
                    .working_folder = wanted.working_folder};
     spec.environment[proc_variable] = ticket_text(ticket);
-    TESON_TRY(std::shared_ptr<ProcLife> life, launcher_->start(proc_.loop(), host_, spec, theirs.get()));
+    TESON_TRY(std::shared_ptr<ProcLife> life,
+              launcher_->start(proc_.loop(), host_, spec, theirs.get()));
     const std::int64_t pid = life->pid();
     const auto channel = link(std::move(own), ticket.agent_token,
                               Duration(static_cast<std::int64_t>(wanted.attach_deadline_ns)));
@@ -108,8 +109,7 @@ class AgentActor final : public HostAgent {
     std::shared_ptr<net::Channel> channel;
   };
 
-  std::shared_ptr<net::Channel> link(Fd own, const std::string& token,
-                                     Duration deadline) {
+  std::shared_ptr<net::Channel> link(Fd own, const std::string& token, Duration deadline) {
     net::ChannelOptions options;
     options.handshake = handshake_options(agent_job, token, Hello{wire_hash()});
     options.handshake_deadline = deadline;

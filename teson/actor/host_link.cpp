@@ -141,16 +141,16 @@ Result<std::shared_ptr<ProcLife>> HostLink::start(std::uint64_t proc, const Chil
   }
   const auto started =
       agent()
-          .call<&HostAgent::start>(HostProc{.proc = proc,
-                                            .program = spec.program.string(),
-                                            .arguments = spec.arguments,
-                                            .environment = spec.environment,
-                                            .log_file = spec.log_file.string(),
-                                            .working_folder = spec.working_folder.string(),
-                                            .ticket = ticket_text(ticket),
-                                            .attach_deadline_ns = static_cast<std::uint64_t>(
-                                                options.attach_deadline.count()),
-                                            .parent_death_signal = options.parent_death_signal})
+          .call<&HostAgent::start>(HostProc{
+              .proc = proc,
+              .program = spec.program.string(),
+              .arguments = spec.arguments,
+              .environment = spec.environment,
+              .log_file = spec.log_file.string(),
+              .working_folder = spec.working_folder.string(),
+              .ticket = ticket_text(ticket),
+              .attach_deadline_ns = static_cast<std::uint64_t>(options.attach_deadline.count()),
+              .parent_death_signal = options.parent_death_signal})
           .wait();
   if (!started) {
     forget(proc);

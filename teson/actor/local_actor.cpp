@@ -65,8 +65,9 @@ Result<void> LocalActor::push(Envelope envelope, bool in_place) {
     refused_ += envelope.stop ? 0 : 1;
     return Failure(*ended_);
   }
-  if (in_place && !envelope.stop && envelope.awaits == 0 && options_.handlers == Handlers::in_place && !turn_taken_ &&
-      mailbox_.empty() && !stopping_ && nesting < nesting_max) {
+  if (in_place && !envelope.stop && envelope.awaits == 0 &&
+      options_.handlers == Handlers::in_place && !turn_taken_ && mailbox_.empty() && !stopping_ &&
+      nesting < nesting_max) {
     begin_turn(&envelope);
     lock.unlock();
     const bool handled = handle(envelope);

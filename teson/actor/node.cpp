@@ -146,7 +146,7 @@ void Node::take(std::uint64_t from, net::Message message) {
       return receive_announced(from, message.payload);
     case Kind::relay_taken:
       return receive_relay_taken(from, message.payload);
-    case Kind::relayed:    // of a process to its owner
+    case Kind::relayed:  // of a process to its owner
     case Kind::ping:
     case Kind::pong:       // that they came is all they say
     case Kind::admission:  // for who attaches
@@ -322,9 +322,10 @@ void Node::receive_relayed(std::uint64_t number, net::Buffer payload) {
                                    fits ? std::optional(std::move(payload)) : std::nullopt);
   tell_relay_taken(number);
   if (placed && !fits) {
-    refuse(owner_proc, call->header,
-           {ErrorKind::invalid, fmt::format("expected a call of {} bytes with a slice of {}, found {}",
-                                            call->bytes, call->header.slice_bytes, found)});
+    refuse(
+        owner_proc, call->header,
+        {ErrorKind::invalid, fmt::format("expected a call of {} bytes with a slice of {}, found {}",
+                                         call->bytes, call->header.slice_bytes, found)});
   }
 }
 

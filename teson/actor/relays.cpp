@@ -78,8 +78,8 @@ std::vector<std::uint64_t> Relays::announce(Procs procs, std::span<const std::si
 
 bool Relays::has_room(const HostLink& host, std::size_t bytes) const {
   const auto load = loads_.find(&host);
-  return load == loads_.end() || (load->second.calls < in_flight_max &&
-                                  load->second.bytes + bytes <= in_flight_bytes_max);
+  return load == loads_.end() ||
+         (load->second.calls < in_flight_max && load->second.bytes + bytes <= in_flight_bytes_max);
 }
 
 void Relays::taken(std::uint64_t proc, std::uint64_t number) {

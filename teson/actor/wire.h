@@ -55,8 +55,9 @@ struct CallHeader {
 };
 /// A call that the owner sends to several processes of one host through its agent, once.
 struct Announced {
-  std::uint64_t number = 0;  ///< 1, 2, … in the order of their places; not each goes to every process
-  std::uint64_t bytes = 0;   ///< of the call
+  std::uint64_t number =
+      0;  ///< 1, 2, … in the order of their places; not each goes to every process
+  std::uint64_t bytes = 0;  ///< of the call
   CallHeader header;
 };
 struct RelayTaken {
@@ -150,8 +151,8 @@ inline constexpr const char* link_purpose = "actor";
 constexpr std::uint64_t wire_hash() {
   return net::schema_hash<
       std::tuple<CallHeader, Announced, RelayTaken, ReplyHeader, SpawnRequest, ActorFailed,
-                 Undelivered, ProcEnded, StopActor, InspectRequest, std::vector<ActorSnapshot>, TraceReport, Welcome, Hello,
-                 OwnerHello, LinkHello>>();
+                 Undelivered, ProcEnded, StopActor, InspectRequest, std::vector<ActorSnapshot>,
+                 TraceReport, Welcome, Hello, OwnerHello, LinkHello>>();
 }
 
 /// Of a call or cast that call_payload has begun.

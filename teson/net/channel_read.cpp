@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,6 +23,9 @@ namespace {
 constexpr std::size_t staging_bytes = 64 << 10;
 /// What one turn of the loop reads from a channel before others get theirs.
 constexpr std::size_t read_turn_bytes = 4 << 20;
+/// How long a thread that reads in the loop's stead looks before it sleeps: a call to another process
+/// of the host, and its answer.
+constexpr Duration spin_max = std::chrono::microseconds(50);
 
 /// Waits until one of two descriptors is readable, or the deadline: which of them are.
 std::pair<bool, bool> poll_both(int first, int second, Instant deadline) {
@@ -249,6 +253,7 @@ void ChannelState::read_until(Instant deadline, const std::function<bool()>& don
   }
   gate_.shut();
   Result<std::size_t> read = 0;
+  if (!done()) read = read_spinning();
   while (read && !done() && !recalled()) {
     const auto [readable, woken] = poll_both(socket_.fd(), wake_fd, deadline);
     eventfd_t count = 0;
@@ -284,6 +289,19 @@ Result<std::size_t> ChannelState::read_once() {
   if (auto taken = take_frames(); !taken)
     return fail(std::move(taken).error().in("message from " + peer_name()));
   return received;
+}
+
+Result<std::size_t> ChannelState::read_spinning() {
+  // A simulated thread must not look at the time that passes in between; with one processor nobody
+  // could answer meanwhile.
+  static const bool worthwhile = std::thread::hardware_concurrency() > 1;
+  if (!worthwhile || World::current() != nullptr || !spins_.spend()) return 0;
+  const Instant until = now() + spin_max;
+  Result<std::size_t> read = read_once();
+  while (read && *read == 0 && now() < until)
+    read = read_once();
+  spins_.note(!read || *read > 0);
+  return read;
 }
 
 bool ChannelState::recalled() const {

@@ -21,6 +21,7 @@
 #include "teson/net/loop.h"
 #include "teson/net/read_gate.h"
 #include "teson/net/socket.h"
+#include "teson/net/spin_budget.h"
 
 namespace teson::net {
 
@@ -99,6 +100,8 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   // Whoever reads.
   /// How many bytes came; what they make whole is delivered.
   Result<std::size_t> read_once();
+  /// As read_once, but looks for a while if there is nothing yet.
+  Result<std::size_t> read_spinning();
   Result<std::size_t> receive();
   Result<void> take_frames();
   Result<void> deliver(const FrameHeader& header, Buffer payload);
@@ -184,6 +187,7 @@ class ChannelState : public std::enable_shared_from_this<ChannelState> {
   bool lendable_ = false;
   bool loop_waits_ = true;  ///< for the gate; false: it was woken while a thread read
   int reader_wake_fd_ = -1;
+  SpinBudget spins_;  ///< whoever reads
   /// Read by a thread, not yet told to on_message.
   std::deque<Message> handed_over_;
   bool handing_over_ = false;  ///< on_message is being told, and will be of what is added meanwhile

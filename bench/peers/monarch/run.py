@@ -2,7 +2,7 @@
 
     run.py actors [--quick]        with the Python that bench/peers/setup monarch prints
 
-What has no counterpart here (the floor, memcpy) is left out; calls over loopback TCP, which bench_actor cannot make, stand alone.
+What has no counterpart here (the floor, memcpy) is left out.
 """
 
 import asyncio

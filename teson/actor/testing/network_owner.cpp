@@ -62,9 +62,8 @@ class Target {
     if (disorder_) return fail(ErrorKind::failed, "a number was lost, or came twice");
     return counted_;
   }
-  using endpoints =
-      Endpoints<&Target::add, &Target::echo, &Target::sum, &Target::nap, &Target::count,
-                &Target::counted>;
+  using endpoints = Endpoints<&Target::add, &Target::echo, &Target::sum, &Target::nap,
+                              &Target::count, &Target::counted>;
 
  private:
   long counted_ = 0;

@@ -45,19 +45,10 @@ void PendingCall::complete_at(std::size_t index, Result<RawReply> reply) {
   if (wake) ready_.notify_all();
 }
 
-void PendingCall::fail_all(const Error& error) {
-  std::unique_lock lock(mutex_);
-  for (std::size_t i = 0; i < slots_.size(); ++i)
-    (void)fill(i, Failure(error));
-  wake_reader();
-  lock.unlock();
-  ready_.notify_all();
-}
-
-void PendingCall::fail_others(std::uint64_t proc, const Error& error) {
+void PendingCall::fail_all(const Error& error, std::optional<std::uint64_t> spared) {
   std::unique_lock lock(mutex_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].proc != proc) (void)fill(i, Failure(error));
+    if (slots_[i].proc != spared) (void)fill(i, Failure(error));
   }
   wake_reader();
   lock.unlock();
@@ -200,7 +191,7 @@ void PendingTable::fail_proc(std::uint64_t proc, const Error& error) {
 
 void PendingTable::fail_others(std::uint64_t self, const Error& error) {
   for (const auto& call : all())
-    call->fail_others(self, error);
+    call->fail_all(error, self);
 }
 
 void PendingTable::close(const Error& error) {

@@ -53,9 +53,8 @@ class PendingCall {
   void complete(std::uint64_t proc, Result<RawReply> reply);
   /// Completes the slot at `index`.
   void complete_at(std::size_t index, Result<RawReply> reply);
-  void fail_all(const Error& error);
-  /// Completes the slots of other procs than this.
-  void fail_others(std::uint64_t proc, const Error& error);
+  /// Completes all slots, but not that of `spared`.
+  void fail_all(const Error& error, std::optional<std::uint64_t> spared = {});
 
   /// Blocks until all slots are complete.
   void wait();

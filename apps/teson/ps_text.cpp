@@ -110,7 +110,10 @@ std::string to_text(const Json& snapshot) {
     }
     for (const Json& host : snapshot.at("hosts")) {
       if (text_of(host.at("name")) != name) continue;
-      out += fmt::format("  agent, pid {}\n", host.at("pid").get<std::int64_t>());
+      out += fmt::format("  agent, pid {}", host.at("pid").get<std::int64_t>());
+      if (const auto relayed = host.at("relayed").get<std::uint64_t>(); relayed > 0)
+        out += fmt::format(", {} large calls relayed", relayed);
+      out += '\n';
       for (const char* trouble : {"gone", "no_answer"}) {
         if (!host.at(trouble).is_null()) out += fmt::format("    {}\n", text_of(host.at(trouble)));
       }

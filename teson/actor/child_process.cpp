@@ -81,8 +81,8 @@ Result<ChildProcess> ChildProcess::start(const ChildSpec& spec, int socket) {
   }
   // Where a descriptor must land there may already be one of those to be moved: take copies above
   // all places first.
-  const Fd socket_copy(socket < 0 ? -1 : ::fcntl(socket, F_DUPFD_CLOEXEC, child_socket_fd + 1));
-  if (socket >= 0 && !socket_copy) return fail_errno("copying a descriptor for a child", errno);
+  const Fd socket_copy(::fcntl(socket, F_DUPFD_CLOEXEC, child_socket_fd + 1));
+  if (!socket_copy) return fail_errno("copying a descriptor for a child", errno);
   SpawnPlan plan;
   plan_attributes(plan.attributes);
   posix_spawn_file_actions_addopen(&plan.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -92,9 +92,8 @@ Result<ChildProcess> ChildProcess::start(const ChildSpec& spec, int socket) {
     posix_spawn_file_actions_adddup2(&plan.actions, log.get(), STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&plan.actions, log.get(), STDERR_FILENO);
   }
-  if (socket_copy)
-    posix_spawn_file_actions_adddup2(&plan.actions, socket_copy.get(), child_socket_fd);
-  posix_spawn_file_actions_addclosefrom_np(&plan.actions, child_socket_fd + (socket_copy ? 1 : 0));
+  posix_spawn_file_actions_adddup2(&plan.actions, socket_copy.get(), child_socket_fd);
+  posix_spawn_file_actions_addclosefrom_np(&plan.actions, child_socket_fd + 1);
   if (!spec.working_folder.empty())
     posix_spawn_file_actions_addchdir_np(&plan.actions, spec.working_folder.c_str());
 

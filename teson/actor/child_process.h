@@ -30,8 +30,8 @@ struct ExitStatus {
   bool unknown = false;  ///< somebody else took the status, or nobody wanted it (SIGCHLD ignored)
 };
 
-/// One started process, in its own process group, with no descriptor of ours but `socket`, if there is
-/// one (not -1), as its descriptor `child_socket_fd`. Its parent is the thread that calls start. The destructor kills
+/// One started process, in its own process group, with no descriptor of ours but `socket`, as its
+/// descriptor `child_socket_fd`. Its parent is the thread that calls start. The destructor kills
 /// and reaps what still runs, with its group.
 class ChildProcess {
  public:

@@ -12,8 +12,9 @@
 
 namespace teson::actor::detail {
 
-/// Between a child and its parent, and one and the agent that has started it for another; link_job is over the network.
+/// Between a child and its parent.
 inline constexpr const char* child_job = "proc";
+/// Between a process and the host agent that has started it; link_job is what both have with the owner.
 inline constexpr const char* agent_job = "agent";
 
 /// `hello`: what the other end shall learn.

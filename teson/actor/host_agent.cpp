@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -18,6 +19,8 @@
 #include "teson/actor/proc.h"
 #include "teson/actor/proc_life.h"
 #include "teson/actor/proc_ticket.h"
+#include "teson/actor/read_request.h"
+#include "teson/actor/relays.h"
 #include "teson/actor/wire.h"
 #include "teson/base/clock.h"
 #include "teson/base/host_name.h"
@@ -31,24 +34,26 @@ namespace teson::actor {
 
 namespace detail {
 
-namespace {
-
 /// One owner's processes on this machine. The kernel ends them with the thread of this actor, which
-/// starts them.
+/// starts them. What the owner relays to them passes on the loop's thread, so that a start that takes
+/// long does not hold it up.
 class AgentActor final : public HostAgent {
  public:
   AgentActor(Proc& proc, std::shared_ptr<Launcher> launcher, std::string host,
              ActorRef<HostObserver> observer)
-      : proc_(proc), launcher_(std::move(launcher)), host_(std::move(host)), observer_(observer) {}
+      : proc_(proc), launcher_(std::move(launcher)), host_(std::move(host)), observer_(observer) {
+    proc_.on_relay([this](net::Message message) { relay(std::move(message)); });
+  }
   ~AgentActor() override {
     std::map<std::uint64_t, Started> procs;
+    proc_.on_relay({});
     proc_.loop().run([&] {
       std::lock_guard lock(mutex_);
       procs.swap(procs_);
       for (const auto& [id, started] : procs)
         started.life->unwatch();
     });
-    // Their end kills them; no callback of their channels runs any more.
+    // Their end kills them.
   }
 
   Result<std::int64_t> start(const HostProc& wanted) override {
@@ -90,19 +95,6 @@ class AgentActor final : public HostAgent {
     if (found != procs_.end()) (void)found->second.life->signal(number);
   }
 
-  void relay(const HostRelay& relay) override {
-    // Once into shared memory, however many read it there.
-    net::PayloadWriter writer;
-    writer.reserve(relay.call.size());
-    writer.append(reinterpret_cast<const char*>(relay.call.data()), relay.call.size());
-    const net::Payload call = std::move(writer).finish();
-    for (const std::uint64_t proc : relay.procs) {
-      const auto channel = channel_to(proc);
-      if (!channel || !channel->send(static_cast<std::uint16_t>(Kind::relayed), call, relay.number))
-        out_of_reach(proc);
-    }
-  }
-
  private:
   struct Started {
     std::shared_ptr<ProcLife> life;
@@ -113,10 +105,37 @@ class AgentActor final : public HostAgent {
     net::ChannelOptions options;
     options.handshake = handshake_options(agent_job, token, Hello{wire_hash()});
     options.handshake_deadline = deadline;
-    // The owner counts what is on its way.
-    options.outgoing_bytes_max = 2 * options.outgoing_bytes_max;
+    // The owner has less on its way: none is refused.
+    options.outgoing_bytes_max = 2 * Relays::in_flight_bytes_max;
     return net::Channel::adopt(proc_.loop(), std::move(own), net::HandshakeRole::acceptor,
                                std::move(options));
+  }
+
+  /// Loop's thread.
+  void relay(net::Message message) {
+    if (message.kind == static_cast<std::uint16_t>(Kind::relay_to)) {
+      relay_to_ = read_request<RelayTo>(owner_proc, message.payload.bytes(), "list of receivers");
+      return;
+    }
+    const auto to = std::exchange(relay_to_, {});
+    if (!to || to->number != message.epoch) {
+      return log_warning("actor", "a call was to be relayed, but not said to whom");
+    }
+    const net::Payload call = shareable(std::move(message.payload));
+    for (const std::uint64_t proc : to->procs) {
+      const auto channel = channel_to(proc);
+      if (!channel || !channel->send(static_cast<std::uint16_t>(Kind::relayed), call, to->number))
+        out_of_reach(proc);
+    }
+  }
+
+  /// A large one once into shared memory, however many read it there.
+  static net::Payload shareable(net::Buffer call) {
+    if (call.size() < net::shared_payload_bytes_min) return net::Payload(std::move(call));
+    net::PayloadWriter writer;
+    writer.reserve(call.size());
+    writer.append(call.text().data(), call.size());
+    return std::move(writer).finish();
   }
 
   std::shared_ptr<net::Channel> channel_to(std::uint64_t proc) {
@@ -154,9 +173,9 @@ class AgentActor final : public HostAgent {
   const ActorRef<HostObserver> observer_;
   Mutex mutex_;
   std::map<std::uint64_t, Started> procs_;
+  std::optional<RelayTo> relay_to_;  ///< loop's thread; of the call that follows
 };
 
-}  // namespace
 }  // namespace detail
 
 namespace {

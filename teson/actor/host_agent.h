@@ -1,11 +1,9 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -34,13 +32,6 @@ struct HostProc {
   bool parent_death_signal = true;
 };
 
-/// An encoded call of the owner to some of them.
-struct HostRelay {
-  std::uint64_t number = 0;
-  std::vector<std::uint64_t> procs;
-  std::span<const std::byte> call;
-};
-
 /// How it ended.
 struct HostProcEnd {
   std::uint64_t proc = 0;
@@ -58,7 +49,7 @@ class HostObserver {
  public:
   virtual ~HostObserver() = default;
   virtual void ended(const HostProcEnd& end) = 0;
-  /// What was given to this process may not have reached it, and nothing more will.
+  /// What was relayed to this process may not have reached it, and nothing more will.
   virtual void out_of_reach(std::uint64_t proc) = 0;
   using endpoints = Endpoints<&HostObserver::ended, &HostObserver::out_of_reach>;
 };
@@ -71,8 +62,7 @@ class HostAgent {
   virtual Result<std::int64_t> start(const HostProc& proc) = 0;
   /// Nothing if it has ended.
   virtual void signal(std::uint64_t proc, std::int32_t number) = 0;
-  virtual void relay(const HostRelay& relay) = 0;
-  using endpoints = Endpoints<&HostAgent::start, &HostAgent::signal, &HostAgent::relay>;
+  using endpoints = Endpoints<&HostAgent::start, &HostAgent::signal>;
   using arguments = std::tuple<ActorRef<HostObserver>>;
 };
 

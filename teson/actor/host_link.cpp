@@ -22,10 +22,10 @@ class Observer final : public HostObserver {
  public:
   explicit Observer(Runtime& runtime) : runtime_(runtime) {}
   void ended(const HostProcEnd& end) override {
-    runtime_.loop.post([this, end] { runtime_.hosts.ended(end); });
+    runtime_.loop.post([&runtime = runtime_, end] { runtime.hosts.ended(end); });
   }
   void out_of_reach(std::uint64_t proc) override {
-    runtime_.loop.post([this, proc] { runtime_.hosts.out_of_reach(proc); });
+    runtime_.loop.post([&runtime = runtime_, proc] { runtime.hosts.out_of_reach(proc); });
   }
 
  private:
@@ -194,13 +194,11 @@ void HostLink::ended(const HostProcEnd& end) {
             end.last_lines, "");
 }
 
-void HostLink::out_of_reach(std::uint64_t proc) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!lives_.contains(proc)) return;  // another host's, or its end was reported
-    out_of_reach_.insert(proc);
-  }
-  runtime_.relays.repair(proc);
+bool HostLink::out_of_reach(std::uint64_t proc) {
+  std::lock_guard lock(mutex_);
+  if (!lives_.contains(proc)) return false;  // another host's, or its end was reported
+  out_of_reach_.insert(proc);
+  return true;
 }
 
 bool HostLink::relays_to(std::uint64_t proc) const {
@@ -208,8 +206,22 @@ bool HostLink::relays_to(std::uint64_t proc) const {
   return !gone_ && lives_.contains(proc) && !out_of_reach_.contains(proc);
 }
 
-bool HostLink::relay(const HostRelay& relay) {
-  return agent().cast<&HostAgent::relay>(relay).has_value();
+std::optional<std::uint64_t> HostLink::relay(const RelayTo& to, const net::Payload& call) {
+  const auto way = runtime_.node.routes().to(id_);
+  if (!way) return std::nullopt;
+  net::Channel& channel = *way.route->channel;
+  // The one follows the other.
+  std::lock_guard lock(relay_mutex_);
+  if (!channel.send(static_cast<std::uint16_t>(Kind::relay_to), net::encode(to)) ||
+      !channel.send(static_cast<std::uint16_t>(Kind::relayed), call, to.number))
+    return std::nullopt;
+  relayed_.fetch_add(1, std::memory_order_relaxed);
+  return channel.progress().sent;
+}
+
+std::uint64_t HostLink::received() const {
+  const auto way = runtime_.node.routes().to(id_);
+  return way ? way.route->channel->progress().taken : 0;
 }
 
 void HostLink::forget(std::uint64_t proc) {
@@ -357,8 +369,9 @@ void Hosts::ended(const HostProcEnd& end) {
 }
 
 void Hosts::out_of_reach(std::uint64_t proc) {
-  for (const auto& link : all())
-    link->out_of_reach(proc);
+  for (const auto& link : all()) {
+    if (link->out_of_reach(proc)) runtime_.relays.repair(proc);
+  }
 }
 
 std::vector<std::shared_ptr<HostLink>> Hosts::all() const {

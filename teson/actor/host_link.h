@@ -2,6 +2,7 @@
 
 // A host agent seen from its owner; not for use outside actor/.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -53,11 +54,17 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   void signal(std::uint64_t proc, int number);
   /// Loop's thread: what an agent has told.
   void ended(const HostProcEnd& end);
-  void out_of_reach(std::uint64_t proc);
+  /// Nothing more is relayed to a process. False: it is not one of this host.
+  bool out_of_reach(std::uint64_t proc);
   /// Whether the agent can give calls to a process.
   bool relays_to(std::uint64_t proc) const;
-  /// False: the agent will not get it.
-  bool relay(const HostRelay& relay);
+  /// Sends a call to the agent, for some of its processes: the bytes that have been sent to it then.
+  /// Nothing: it will not get it.
+  std::optional<std::uint64_t> relay(const RelayTo& to, const net::Payload& call);
+  /// Bytes that have come to the agent's machine; see net::ChannelProgress.
+  std::uint64_t received() const;
+  /// Calls that were given to the agent so.
+  std::uint64_t relayed() const { return relayed_.load(std::memory_order_relaxed); }
   void forget(std::uint64_t proc);
   /// Of how many processes anything is kept.
   std::size_t kept() const;
@@ -79,6 +86,8 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   std::shared_ptr<RemoteProc> proc_;
   std::uint64_t actor_ = 0;
   std::function<void(const std::string&)> lost_;  ///< loop's thread
+  Mutex relay_mutex_;
+  std::atomic<std::uint64_t> relayed_ = 0;
   mutable Mutex mutex_;
   /// Of each process from before it is started; empty until the agent has answered.
   std::unordered_map<std::uint64_t, std::weak_ptr<AgentLife>> lives_;

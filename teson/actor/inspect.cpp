@@ -123,6 +123,7 @@ SystemSnapshot System::inspect(Duration deadline) {
     HostSnapshot& host = snapshot.hosts.emplace_back();
     host.name = link->name();
     host.pid = link->pid();
+    host.relayed = link->relayed();
     const auto gone = link->gone();
     if (gone) host.gone = gone->message;
     const auto proc = link->proc();

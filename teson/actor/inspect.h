@@ -75,9 +75,10 @@ struct MeshSnapshot {
 /// The agent of a machine that has joined.
 struct HostSnapshot {
   std::string name;
-  std::int64_t pid = 0;   ///< of the agent
-  std::string gone;       ///< why, if it is
-  std::string no_answer;  ///< as in ProcSnapshot
+  std::int64_t pid = 0;       ///< of the agent
+  std::string gone;           ///< why, if it is
+  std::string no_answer;      ///< as in ProcSnapshot
+  std::uint64_t relayed = 0;  ///< large calls for several of its processes that it was given
   std::vector<ActorSnapshot> actors;
 };
 

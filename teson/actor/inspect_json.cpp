@@ -71,6 +71,7 @@ Json to_value(const HostSnapshot& host) {
           {"pid", host.pid},
           {"gone", text_or_null(host.gone)},
           {"no_answer", text_or_null(host.no_answer)},
+          {"relayed", host.relayed},
           {"actors", to_values(host.actors)}};
 }
 

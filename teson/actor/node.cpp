@@ -146,7 +146,8 @@ void Node::take(std::uint64_t from, net::Message message) {
       return receive_announced(from, message.payload);
     case Kind::relay_taken:
       return receive_relay_taken(from, message.payload);
-    case Kind::relayed:  // of a process to its owner
+    case Kind::relayed:   // of a process to its owner
+    case Kind::relay_to:  // for host agents
     case Kind::ping:
     case Kind::pong:       // that they came is all they say
     case Kind::admission:  // for who attaches
@@ -291,42 +292,44 @@ void Node::receive_announced(std::uint64_t from, const net::Buffer& payload) {
   if (!call) return;
   auto early = announced_.announce(*call);
   if (!early) return log_warning("actor", "proc {}: {}", from, early.error().describe());
-  if (*early) {
-    tell_relay_taken(call->number);
-    return receive_call(from, std::move(**early));
-  }
   const CallHeader& header = call->header;
-  const auto placed = actors_.push({.from = from,
-                                    .call = header.call,
-                                    .actor = header.actor,
-                                    .trace = header.trace,
-                                    .endpoint = {header.interface, header.endpoint},
-                                    .slice_from = call_header_bytes,
-                                    .slice_bytes = header.slice_bytes,
-                                    .awaits = call->number,
-                                    .awaited_bytes = call->bytes},
-                                   false);
-  if (placed) return;
-  announced_.withdraw(call->number);
-  tell_relay_taken(call->number);
-  refuse(from, header, placed.error());
+  Envelope envelope{.from = from,
+                    .call = header.call,
+                    .actor = header.actor,
+                    .trace = header.trace,
+                    .endpoint = {header.interface, header.endpoint},
+                    .slice_from = call_header_bytes,
+                    .slice_bytes = header.slice_bytes};
+  const bool here = early->has_value();
+  Result<void> placed;
+  if (here) {
+    placed = check_relayed(*call, (*early)->size());
+    envelope.buffer = std::move(**early);
+  } else {
+    envelope.awaits = call->number;
+    envelope.awaited_bytes = call->bytes;
+  }
+  if (placed) placed = actors_.push(std::move(envelope), false);
+  if (!placed) announced_.withdraw(call->number);
+  if (!placed || here) tell_relay_taken(call->number);
+  if (!placed) refuse(from, header, placed.error());
+}
+
+Result<void> Node::check_relayed(const Announced& call, std::size_t bytes) {
+  if (bytes == call.bytes && bytes >= call_header_bytes + call.header.slice_bytes) return {};
+  return fail(ErrorKind::invalid,
+              fmt::format("expected a call of {} bytes with a slice of {}, found {}", call.bytes,
+                          call.header.slice_bytes, bytes));
 }
 
 void Node::receive_relayed(std::uint64_t number, net::Buffer payload) {
   const auto call = announced_.arrive(number, payload);
   if (!call) return;
-  const bool fits = payload.size() == call->bytes &&
-                    payload.size() >= call_header_bytes + call->header.slice_bytes;
-  const std::size_t found = payload.size();
+  const auto fits = check_relayed(*call, payload.size());
   const bool placed = actors_.fill(call->header.actor, number,
                                    fits ? std::optional(std::move(payload)) : std::nullopt);
   tell_relay_taken(number);
-  if (placed && !fits) {
-    refuse(
-        owner_proc, call->header,
-        {ErrorKind::invalid, fmt::format("expected a call of {} bytes with a slice of {}, found {}",
-                                         call->bytes, call->header.slice_bytes, found)});
-  }
+  if (placed && !fits) refuse(owner_proc, call->header, fits.error());
 }
 
 void Node::receive_relay_taken(std::uint64_t from, const net::Buffer& payload) {

@@ -127,6 +127,7 @@ class Node {
   void receive_ended(const net::Buffer& payload);
   void receive_announced(std::uint64_t from, const net::Buffer& payload);
   void receive_relayed(std::uint64_t number, net::Buffer payload);
+  static Result<void> check_relayed(const Announced& call, std::size_t bytes);
   void receive_relay_taken(std::uint64_t from, const net::Buffer& payload);
   void tell_relay_taken(std::uint64_t number);
   /// What one process says to another.

@@ -79,6 +79,10 @@ void Proc::stop() {
   state_->stop(StopReason::asked);
 }
 
+void Proc::on_relay(std::function<void(net::Message)> function) {
+  state_->loop->run([&] { state_->relay = std::move(function); });
+}
+
 void Proc::resume(std::unique_ptr<net::Channel> fresh) {
   state_->channel->resume(std::move(fresh));
 }

@@ -22,7 +22,8 @@ namespace teson::actor {
 
 namespace detail {
 struct Welcome;
-}
+class AgentActor;
+}  // namespace detail
 
 /// Where a process stands in the mesh it was started for; given to the maker of an actor, where
 /// that actor stands in the mesh it was spawned in.
@@ -124,6 +125,7 @@ class Proc {
 
  private:
   friend class HostServer;
+  friend class detail::AgentActor;
   struct State;
   explicit Proc(std::shared_ptr<State> state);
   static Result<std::unique_ptr<Proc>> attach_by_ticket(const std::string& text,
@@ -145,6 +147,8 @@ class Proc {
   void resume(std::unique_ptr<net::Channel> fresh);
   /// As if the owner had asked.
   void stop();
+  /// Of a host agent: called on the loop's thread with what is for its processes.
+  void on_relay(std::function<void(net::Message)> function);
   detail::Node& node();
   Duration call_deadline() const;
   std::shared_ptr<State> state_;

@@ -69,13 +69,18 @@ bool leads_to_parent(int fd, std::int64_t parent) {
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid == parent;
 }
 
-/// The channel to the agent that has started this process; none if whatever stands between has
+/// The socket to the agent that has started this process; none if whatever stands between has
 /// closed it.
-std::shared_ptr<net::Channel> agent_channel(net::Loop& loop, const detail::ProcTicket& ticket) {
+Fd agent_socket(const detail::ProcTicket& ticket) {
   const auto fd = static_cast<int>(ticket.agent_fd);
-  if (fd < 0 || !leads_to_parent(fd, ticket.parent)) return nullptr;
+  if (fd < 0 || !leads_to_parent(fd, ticket.parent)) return Fd();
   Fd socket(fd);
-  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return nullptr;
+  return ::fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? Fd() : std::move(socket);
+}
+
+std::shared_ptr<net::Channel> agent_channel(net::Loop& loop, Fd socket,
+                                            const detail::ProcTicket& ticket) {
+  if (!socket) return nullptr;
   net::ChannelOptions options;
   options.handshake = detail::handshake_options(detail::agent_job, ticket.agent_token,
                                                 detail::Hello{detail::wire_hash()});
@@ -126,6 +131,7 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const std::string& text,
   if (!ticket) return fail(std::move(ticket).error().in(detail::proc_variable));
   if (ticket->welcome.wire != detail::wire_hash()) return fail(other_build());
   if (ticket->parent != 0) TESON_TRY_VOID(follow_parent(ticket->parent, ticket->death_signal));
+  Fd socket = agent_socket(*ticket);
   TESON_TRY(const auto address, net::Address::parse(ticket->address));
   std::shared_ptr<net::Tls> tls;
   if (ticket->encrypted) {
@@ -158,7 +164,7 @@ Result<std::unique_ptr<Proc>> Proc::attach_by_ticket(const std::string& text,
   const auto owner = net::decode<detail::OwnerHello>(channel->peer_body());
   if (!owner || owner->wire != detail::wire_hash()) return fail(other_build());
   auto again = dial(channel->endpoint(), true);
-  auto agent = agent_channel(*loop, *ticket);
+  auto agent = agent_channel(*loop, std::move(socket), *ticket);
   auto proc = make(ticket->welcome, std::move(loop),
                    {std::move(channel), std::move(again), std::move(agent)}, options);
   TESON_TRY_VOID(proc->state_->wait_admission(until));

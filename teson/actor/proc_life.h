@@ -41,7 +41,7 @@ class ProcLife {
 class Launcher {
  public:
   virtual ~Launcher() = default;
-  /// Starts one that is watched through `loop`. `socket`, if it is one, becomes its descriptor ChildProcess::child_socket_fd. Called on the
+  /// Starts one that is watched through `loop`. `socket` becomes its descriptor ChildProcess::child_socket_fd. Called on the
   /// thread whose child it is to be.
   virtual Result<std::unique_ptr<ProcLife>> start(net::Loop& loop, std::string host,
                                                   const ChildSpec& spec, int socket) = 0;
@@ -53,7 +53,7 @@ std::shared_ptr<Launcher> system_launcher();
 /// A child of this process.
 class ChildLife final : public ProcLife {
  public:
-  /// `socket` becomes the child's descriptor ChildProcess::child_socket_fd, if it is one. On the thread whose child
+  /// `socket` becomes the child's descriptor ChildProcess::child_socket_fd. On the thread whose child
   /// it is to be.
   static Result<std::unique_ptr<ChildLife>> start(net::Loop& loop, std::string host,
                                                   const ChildSpec& spec, int socket);

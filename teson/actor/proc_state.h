@@ -48,6 +48,9 @@ struct Proc::State {
     }
     if (message.kind == static_cast<std::uint16_t>(detail::Kind::admission))
       return on_admission(message.payload);
+    if (relay && (message.kind == static_cast<std::uint16_t>(detail::Kind::relay_to) ||
+                  message.kind == static_cast<std::uint16_t>(detail::Kind::relayed)))
+      return relay(std::move(message));
     // What can be seen is told by this thread, and before there are actors.
     if (started || message.kind == static_cast<std::uint16_t>(detail::Kind::inspect))
       return node.receive(detail::owner_proc, std::move(message));
@@ -160,6 +163,7 @@ struct Proc::State {
   std::uint64_t received = 0;                 ///< loop's thread; bytes until the last beat
   bool started = false;                       ///< loop's thread
   std::vector<net::Message> held;             ///< loop's thread; what came before start
+  std::function<void(net::Message)> relay;    ///< loop's thread; of a host agent
   Mutex mutex;
   Condition changed;
   std::optional<Result<void>> admission;  ///< of a process with a ticket, once it is told

@@ -61,6 +61,7 @@ System::~System() {
   TESON_CHECK(runtime_->meshes.load() == 0 && "a ProcMesh must go before its System");
   runtime_->links.close();
   runtime_->hosts.close();
+  runtime_->relays.stop();
   runtime_->node.close();
   runtime_->supervision.stop();
   runtime_->loop.stop();

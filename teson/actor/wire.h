@@ -38,6 +38,7 @@ enum class Kind : std::uint16_t {
   announced = 13,    ///< Announced: the place of a call among others; it comes by way of the host
   relayed = 14,      ///< that call, as of Kind::call; its epoch is its number
   relay_taken = 15,  ///< RelayTaken: the owner need not keep it for this process any more
+  relay_to = 16,     ///< RelayTo: to an agent, who shall have the relayed call that follows
 };
 
 inline bool is_reply(const net::Message& message) {
@@ -62,6 +63,10 @@ struct Announced {
 };
 struct RelayTaken {
   std::uint64_t number = 0;
+};
+struct RelayTo {
+  std::uint64_t number = 0;
+  std::vector<std::uint64_t> procs;
 };
 struct ReplyHeader {
   std::uint64_t call = 0;
@@ -150,7 +155,7 @@ inline constexpr const char* link_purpose = "actor";
 
 constexpr std::uint64_t wire_hash() {
   return net::schema_hash<
-      std::tuple<CallHeader, Announced, RelayTaken, ReplyHeader, SpawnRequest, ActorFailed,
+      std::tuple<CallHeader, Announced, RelayTaken, RelayTo, ReplyHeader, SpawnRequest, ActorFailed,
                  Undelivered, ProcEnded, StopActor, InspectRequest, std::vector<ActorSnapshot>,
                  TraceReport, Welcome, Hello, OwnerHello, LinkHello>>();
 }

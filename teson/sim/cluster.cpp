@@ -24,7 +24,7 @@ namespace {
 
 constexpr int backlog = 64;
 
-/// "fd:parent:signal:token", as a child gets it, with its own descriptor in place of the one that every real child has.
+/// "fd:parent:signal:token" or a ticket, as a process gets it, with its own descriptor in place of the one that every real one has.
 struct Inherited {
   std::string text;
   int death_signal = 0;
@@ -152,23 +152,19 @@ Result<std::unique_ptr<actor::detail::ProcLife>> Cluster::start(
   Process& parent = scheduler_.process();
   Child child;
   auto& text = variables[actor::detail::proc_variable];
-  int ends[2] = {-1, -1};
-  if (socket >= 0) {
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-      return fail_errno("socketpair", errno);
-  }
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+    return fail_errno("socketpair", errno);
   auto given = inherited(text, ends[1]);
   text = std::move(given.text);
   child.death_signal = given.death_signal;
   Process& process =
       scheduler_.start(parent, parent.host, program, std::move(variables), main_of(program));
-  if (socket >= 0) {
-    const int copy = ::fcntl(socket, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) return fail_errno("dup", errno);
-    network_.join({.fd = Fd(copy), .process = parent.number, .host = parent.host},
-                  {.fd = Fd(ends[0]), .process = process.number, .host = process.host});
-    wake_kernel();
-  }
+  const int copy = ::fcntl(socket, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return fail_errno("dup", errno);
+  network_.join({.fd = Fd(copy), .process = parent.number, .host = parent.host},
+                {.fd = Fd(ends[0]), .process = process.number, .host = process.host});
+  wake_kernel();
   auto watcher = std::make_shared<Watcher>(Watcher{.loop = &loop, .parent = &parent});
   child.process = &process;
   child.watcher = watcher;

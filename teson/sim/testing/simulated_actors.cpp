@@ -87,6 +87,8 @@ struct Tally {
 /// Beyond its deadline a call takes what its thread waits for its turn.
 constexpr Duration late_max = 50ms;
 constexpr Duration heartbeat = 300ms;
+/// From a death to its news, with a damaged or silent line in between.
+constexpr Duration told_max = 3 * heartbeat + 200ms + late_max;
 constexpr int callers = 3;
 constexpr const char* door = "tcp:owner:7000";
 
@@ -144,6 +146,23 @@ class Scenario {
     sleep_for(10s);
     const std::size_t living = cluster_->living().size() - living_agents();
     if (living != procs_) fault(fmt::format("{} processes for {} ranks", living, procs_));
+    end_while_waited_for(targets);
+  }
+
+  /// Who waits for processes that die is told so, long before the deadline.
+  void end_while_waited_for(const ActorMesh<Target>& targets) {
+    auto waiting = targets.within(60s).call<&Target::nap>(60'000);
+    sleep_for(100ms);
+    for (const int process : cluster_->living()) {
+      if (std::ranges::find(agents_, process) == agents_.end()) cluster_->signal(process, SIGKILL);
+    }
+    const Instant began = now();
+    for (const auto& reply : waiting.wait()) {
+      if (reply || reply.error().kind != ErrorKind::disconnected)
+        fault("a call to a process that was killed has not said so");
+    }
+    if (now() - began > told_max)
+      fault(fmt::format("a death was told after {:.0f} ms", to_ms(now() - began)));
   }
 
   Result<ProcMesh> spawn(System& system) {

@@ -106,7 +106,7 @@ class AgentActor final : public HostAgent {
     options.handshake = handshake_options(agent_job, token, Hello{wire_hash()});
     options.handshake_deadline = deadline;
     // The owner has less on its way: none is refused.
-    options.outgoing_bytes_max = 2 * Relays::in_flight_bytes_max;
+    options.outgoing_bytes_max = 2 * Relays::call_bytes_max;
     return net::Channel::adopt(proc_.loop(), std::move(own), net::HandshakeRole::acceptor,
                                std::move(options));
   }

@@ -61,7 +61,8 @@ class HostLink : public std::enable_shared_from_this<HostLink> {
   /// Sends a call to the agent, for some of its processes: the bytes that have been sent to it then.
   /// Nothing: it will not get it.
   std::optional<std::uint64_t> relay(const RelayTo& to, const net::Payload& call);
-  /// Bytes that have come to the agent's machine; see net::ChannelProgress.
+  /// Bytes that have come to the agent's machine, or through TLS to the tunnel to it; see
+  /// net::ChannelProgress.
   std::uint64_t received() const;
   /// Calls that were given to the agent so.
   std::uint64_t relayed() const { return relayed_.load(std::memory_order_relaxed); }

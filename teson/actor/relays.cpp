@@ -17,6 +17,9 @@ namespace {
 /// How long a process may take to have what its agent's machine has.
 constexpr Duration patience = std::chrono::seconds(5);
 constexpr Duration look_interval = std::chrono::seconds(1);
+/// How often that may be in a row: it may be busy, or not have started yet. Then nothing more is
+/// given to it through the agent.
+constexpr int late_max = 3;
 
 static_assert(AnnouncedCalls::early_max > Relays::in_flight_max);
 
@@ -61,7 +64,7 @@ bool Relays::relay(HostLink& host, Procs procs, std::span<const std::size_t> pla
     }
     if (!to.procs.empty()) {
       in_flight_[to.number] = {
-          .call = call, .procs = {to.procs.begin(), to.procs.end()}, .host = &host, .since = now()};
+          .call = call, .procs = {to.procs.begin(), to.procs.end()}, .host = &host};
       Load& load = loads_[&host];
       ++load.calls;
       load.bytes += call.size();
@@ -94,8 +97,10 @@ bool Relays::has_room(const HostLink& host, std::size_t bytes) const {
 void Relays::taken(std::uint64_t proc, std::uint64_t number) {
   std::vector<net::Payload> ended;  // after the lock
   std::lock_guard lock(mutex_);
-  if (const auto found = in_flight_.find(number); found != in_flight_.end())
-    remove(found, proc, ended);
+  const auto found = in_flight_.find(number);
+  if (found == in_flight_.end()) return;
+  late_.erase(proc);
+  remove(found, proc, ended);
 }
 
 void Relays::repair(std::uint64_t proc) {
@@ -114,6 +119,7 @@ void Relays::repair(std::uint64_t proc) {
 void Relays::forget(std::uint64_t proc) {
   std::vector<net::Payload> ended;
   std::lock_guard lock(mutex_);
+  late_.erase(proc);
   for (auto one = in_flight_.begin(); one != in_flight_.end();)
     one = remove(one, proc, ended);
 }
@@ -130,17 +136,13 @@ Relays::InFlights::iterator Relays::remove(InFlights::iterator one, std::uint64_
 }
 
 void Relays::send_again(std::uint64_t number) {
-  std::vector<net::Payload> ended;
   std::vector<Again> again;
   {
     std::lock_guard lock(mutex_);
     const auto found = in_flight_.find(number);
     if (found == in_flight_.end()) return;
-    const auto procs = found->second.procs;
-    for (const std::uint64_t proc : procs)
+    for (const std::uint64_t proc : found->second.procs)
       again.push_back({proc, number, found->second.call});
-    for (const std::uint64_t proc : procs)
-      remove(found, proc, ended);
   }
   send_again(std::move(again));
 }
@@ -161,24 +163,30 @@ void Relays::send_again(std::vector<Again> calls) {
 }
 
 void Relays::look() {
-  std::vector<std::pair<HostLink*, std::uint64_t>> late;
+  std::map<std::uint64_t, HostLink*> late;
   const Instant instant = now();
   {
     std::lock_guard lock(mutex_);
     looking_ = !in_flight_.empty();
     if (!looking_) return;
     for (auto& [number, one] : in_flight_) {
-      if (!one.arrived && one.sent != 0 && one.host->received() >= one.sent) {
-        one.arrived = true;
-        one.since = instant;
-      } else if (one.arrived && instant - one.since >= patience) {
+      // A cut may take back what had come.
+      if (one.sent == 0 || one.host->received() < one.sent) {
+        one.arrived.reset();
+      } else if (!one.arrived) {
+        one.arrived = instant;
+      } else if (instant - *one.arrived >= patience) {
         for (const std::uint64_t proc : one.procs)
-          late.emplace_back(one.host, proc);
+          late[proc] = one.host;
       }
     }
+    for (auto& [proc, host] : late) {
+      if (++late_[proc] < late_max) host = nullptr;
+    }
   }
-  for (const auto& [host, proc] : late) {
-    if (host->out_of_reach(proc)) repair(proc);
+  for (const auto& [proc, host] : late) {
+    if (host != nullptr) host->out_of_reach(proc);
+    repair(proc);
   }
   timer_ = runtime_.loop.after(look_interval, [this] { look(); });
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -37,7 +38,7 @@ class Relays {
   /// alone may be larger than many together: what is asked of the agent meanwhile waits behind them.
   static constexpr std::size_t in_flight_max = 32;
   static constexpr std::size_t in_flight_bytes_max = std::size_t{64} << 20;
-  static constexpr std::size_t call_bytes_max = std::size_t{256} << 20;
+  static constexpr std::size_t call_bytes_max = std::size_t{128} << 20;
 
   explicit Relays(Runtime& runtime) : runtime_(runtime) {}
 
@@ -61,9 +62,8 @@ class Relays {
     net::Payload call;
     std::set<std::uint64_t> procs;  ///< that do not have it yet
     HostLink* host = nullptr;
-    std::uint64_t sent = 0;  ///< bytes to the agent, this call's among them
-    Instant since;           ///< it was sent; then, it was seen that the agent's machine has it
-    bool arrived = false;    ///< that was seen
+    std::uint64_t sent = 0;  ///< bytes to the agent, this call's among them; 0: it went straight
+    std::optional<Instant> arrived;  ///< when it was seen that the agent's machine has it
   };
   struct Load {
     std::size_t calls = 0;
@@ -83,7 +83,7 @@ class Relays {
   /// Under mutex_: one more of a call's processes needs nothing. The call that follows.
   InFlights::iterator remove(InFlights::iterator one, std::uint64_t proc,
                              std::vector<net::Payload>& ended);
-  /// Gives up on the agent for those who have not taken this call.
+  /// A call that its agent will not get. It counts as on its way until its processes have it.
   void send_again(std::uint64_t number);
   /// On a thread of its own: that is much work for others.
   void send_again(std::vector<Again> calls);
@@ -91,10 +91,12 @@ class Relays {
   void look();
 
   Runtime& runtime_;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   std::uint64_t next_ = 1;
   InFlights in_flight_;
   std::map<const HostLink*, Load> loads_;
+  std::map<std::uint64_t, int>
+      late_;  ///< of processes: looks since the last receipt that found it missing
   bool looking_ = false;
   bool stopped_ = false;
   std::unique_ptr<SerialThread> again_;  ///< made when first needed

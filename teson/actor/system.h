@@ -47,7 +47,7 @@ struct SystemOptions {
   /// on the supervision thread, once a host. Empty: it is logged.
   std::function<void(const std::string& why)> on_host_lost;
   /// From this size on a message to several processes that one host agent has started goes to that
-  /// host once; the agent gives it to them through shared memory.
+  /// host once; the agent gives it to them.
   std::size_t relay_bytes_min = std::size_t{64} << 10;
   /// What starts the processes of this_host. Null: the operating system.
   std::shared_ptr<detail::Launcher> launcher;

@@ -1,4 +1,4 @@
-"""Lengths of files and functions, words that do not belong in the tree, pages that are referred to and missing."""
+"""Lengths of files and functions, words and checks that do not belong in the tree, pages that are referred to and missing."""
 
 import pathlib
 import re
@@ -17,6 +17,7 @@ WORDS = {
     r"(?<![\w.~])/(work|root|home|Users)/\w": "a path of one machine",
     r"\b[Ii]ss" r"ue #?\d": "the number of a task",
     r"^(<{7}|>{7}) ": "a conflict left in",
+    r"\b(EXPECT|ASSERT)_\w+\(([^,()]+), \2\)|^\s*assert True\b": "a check that cannot fail",
 }
 HEAD = re.compile(r"^( {0,4})(?! )(?!namespace\b|class\b|struct\b|enum\b|union\b|if\b|for\b|while\b|switch\b|else\b|do\b|try\b|return\b"
                   r"|extern \"C\" \{|#|//|/\*|:|,|case\b|default\b|public:|private:|protected:)(?=.*\().*")

@@ -12,7 +12,6 @@ namespace teson::sim {
 
 namespace {
 
-constexpr std::size_t piece_bytes_max = 64 << 10;
 constexpr std::size_t pieces_max = 64;
 
 }  // namespace
@@ -114,9 +113,8 @@ Duration Network::delay() {
 void Network::read(Connection& connection, std::size_t from, Instant now) {
   Direction& out = connection.directions[from];
   while (!out.ended && out.pieces.size() < pieces_max) {
-    std::vector<std::byte> bytes(piece_bytes_max);
     const ssize_t got =
-        ::recv(connection.ends[from].fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        ::recv(connection.ends[from].fd.get(), room_.get(), piece_bytes_max, MSG_DONTWAIT);
     const bool nothing = got < 0 && (errno == EAGAIN || errno == EINTR);
     if (nothing && !out.sender_gone) return;
     out.last_due = std::max(out.last_due, now + delay());
@@ -124,8 +122,7 @@ void Network::read(Connection& connection, std::size_t from, Instant now) {
       out.ended = true;
       return;
     }
-    bytes.resize(static_cast<std::size_t>(got));
-    Piece piece{.due = out.last_due, .bytes = std::move(bytes)};
+    Piece piece{.due = out.last_due, .bytes = {room_.get(), room_.get() + got}};
     if (connection.between_hosts() && options_.damage_share > 0 &&
         random_.uniform() < options_.damage_share) {
       damage(out, std::move(piece));

@@ -5,6 +5,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -83,8 +84,13 @@ class Network {
   Duration delay();
   static bool is_between(const Connection& connection, int host, int other);
 
+  static constexpr std::size_t piece_bytes_max = 64 << 10;
+
   CounterRandom& random_;
   const NetworkOptions options_;
+  /// What a read brings, before it is known how much that is.
+  const std::unique_ptr<std::byte[]> room_ =
+      std::make_unique_for_overwrite<std::byte[]>(piece_bytes_max);
   std::list<Connection> connections_;
   std::map<std::pair<int, int>, Instant> holds_;  ///< of two hosts, the lower one first
 };

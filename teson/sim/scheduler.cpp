@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "teson/base/check.h"
 
@@ -18,6 +19,27 @@ namespace {
 constexpr Duration turn_time = std::chrono::microseconds(1);
 /// One in so many locks gives the turn to another thread.
 constexpr std::uint64_t pass_one_in = 4;
+/// In one of so many turns it is looked whether descriptors are ready, and before the clock jumps: to
+/// look costs as much as a turn.
+constexpr std::uint64_t poll_one_in = 4;
+
+/// A thread sleeps until it is its turn. One of the standard library looks a while first, which takes
+/// the processor from the thread that has it.
+class Turn {
+ public:
+  Turn() { TESON_CHECK(::sem_init(&semaphore_, 0, 0) == 0, errno); }
+  ~Turn() { ::sem_destroy(&semaphore_); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  void acquire() {
+    while (::sem_wait(&semaphore_) != 0)
+      TESON_CHECK(errno == EINTR, errno);
+  }
+  void release() { TESON_CHECK(::sem_post(&semaphore_) == 0, errno); }
+
+ private:
+  sem_t semaphore_;
+};
 
 }  // namespace
 
@@ -114,7 +136,7 @@ struct Scheduler::Task final : World {
   std::span<pollfd> fds;
   Instant deadline;
   bool woken = false;
-  std::binary_semaphore turn{0};
+  Turn turn;
 };
 
 pid_t pid_of(int process) {
@@ -239,8 +261,9 @@ void Scheduler::poll_waiting() {
 Scheduler::Task* Scheduler::choose() {
   ++turns_;
   now_ += turn_time;
+  bool polled = turns_ % poll_one_in == 0;
+  if (polled) poll_waiting();
   while (true) {
-    poll_waiting();
     std::vector<Task*> ready;
     Instant next = Instant::max();
     for (const auto& task : tasks_) {
@@ -255,6 +278,11 @@ Scheduler::Task* Scheduler::choose() {
       note(chosen->number);
       return chosen;
     }
+    if (!std::exchange(polled, true)) {
+      poll_waiting();
+      continue;
+    }
+    polled = false;
     if (next == Instant::max() || next > limit_) {
       failure_ =
           (next == Instant::max() ? "nobody can ever go on:" : "the time is over:") + stuck();
